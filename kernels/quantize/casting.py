@@ -8,8 +8,7 @@ each program of a second takes the largest of those, PARTS numbers from L2, befo
 **Bytes moved.** Rows and blocks: x once, y and the scales once, the least there is. A tensor: x twice, the
 second time from L2 as far as that holds it.
 
-**Arithmetic.** float32: x times 1 / scale. 8-bit floats are rounded by the hardware's cast, or where there is
-none by Triton's; integers by adding and taking off 1.5 * 2^23, which rounds to nearest, ties to even.
+**Arithmetic.** float32: x times 1 / scale, rounded by the hardware's cast.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -25,28 +24,27 @@ from kernels.layernorm.row_tiles import Tile, known_length, of_rows, rows_of, wh
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
 
+MOST = tl.constexpr(LARGEST)
+POWER = tl.constexpr(int(LARGEST).bit_length() - 1)
+"""The largest number is 2^POWER to 2^(POWER + 1)."""
 PARTS = 1024
 """Parts of a tensor, and most programs of its first pass."""
 
 
 @triton.jit
-def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):
-    """x times per_scale (broadcast), rounded to the type that y_pointer points to; never beyond LARGEST."""
-    y = tl.minimum(tl.maximum(x * per_scale, -LARGEST), LARGEST)
-    if y_pointer.dtype.element_ty == tl.int8:
-        y = (y + 12582912.0) - 12582912.0
-    return y.to(y_pointer.dtype.element_ty)
+def cast(x, per_scale, y_pointer):
+    """x times per_scale (broadcast), rounded to the type that y_pointer points to; never beyond MOST."""
+    return tl.minimum(tl.maximum(x * per_scale, -MOST), MOST).to(y_pointer.dtype.element_ty)
 
 
 @triton.jit(do_not_specialize=["rows", "length"])
 def in_registers(
     x_pointer,  # [rows, length], contiguous
     y_pointer,  # [rows, length], contiguous; every element is written once
-    scale_pointer,  # [rows]: float32, or with POWER exponents plus 127; each written once
+    scale_pointer,  # [rows]: float32, or with MX exponents plus 127; each written once
     rows,
     length,
-    LARGEST: tl.constexpr,
-    POWER: tl.constexpr,  # scales are powers of two, the largest number being 2^(POWER - 1) to 2^POWER; or 0
+    MX: tl.constexpr,  # scales are powers of two
     ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
     EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
     ROWS: tl.constexpr,
@@ -57,15 +55,15 @@ def in_registers(
     row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
-    if POWER:
+    if MX:
         # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
-        exponent = (largest.to(tl.int32, bitcast=True) >> 23) - (POWER - 1)
+        exponent = (largest.to(tl.int32, bitcast=True) >> 23) - POWER
         tl.store(scale_pointer + row, exponent.to(tl.uint8), mask=row < rows)
         per_scale = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
     else:
-        tl.store(scale_pointer + row, largest * (1.0 / LARGEST), mask=row < rows)
-        per_scale = LARGEST / largest
-    tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
+        tl.store(scale_pointer + row, largest * (1.0 / MOST), mask=row < rows)
+        per_scale = MOST / largest
+    tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer), mask=inside)
 
 
 @triton.jit(do_not_specialize=["elements", "blocks"])
@@ -98,7 +96,6 @@ def cast_by_parts(
     scale_pointer,  # [1]; written by the first program
     elements,
     parts,
-    LARGEST: tl.constexpr,
     EVEN: tl.constexpr,  # BLOCK divides elements
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,  # at least parts
@@ -108,11 +105,11 @@ def cast_by_parts(
     largest = tl.max(tl.load(part_pointer + place, mask=place < parts, other=0.0), 0)
     largest = tl.maximum(largest, 1e-30)
     if tl.program_id(0) == 0:
-        tl.store(scale_pointer, largest * (1.0 / LARGEST))
+        tl.store(scale_pointer, largest * (1.0 / MOST))
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < elements
     x = tl.load(x_pointer + at, mask=None if EVEN else inside).to(tl.float32)
-    tl.store(y_pointer + at, cast(x, LARGEST / largest, y_pointer, LARGEST), mask=None if EVEN else inside)
+    tl.store(y_pointer + at, cast(x, MOST / largest, y_pointer), mask=None if EVEN else inside)
 
 
 def candidates(problem: Quantize) -> list[Tile]:
@@ -133,9 +130,7 @@ def _of_rows(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -
     mx = problem.scaling == "mx"
     rows, length = (problem.scales, MX_BLOCK) if mx else (problem.rows, problem.length)
     run = in_registers[(-(-rows // tile.rows),)]
-    largest = LARGEST[problem.to]
-    options = of_rows(tile, length, problem.item_byte)
-    options |= {"LARGEST": largest, "POWER": int(largest).bit_length() if mx else 0}
+    options = of_rows(tile, length, problem.item_byte) | {"MX": mx}
     return Launch.of(run, results, x, *results, rows, length, **options)
 
 
@@ -147,8 +142,7 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
     same = {"EVEN": even, "BLOCK": tile.block, "num_warps": tile.warps, "num_stages": 1}
     largest = Launch.of(largest_of_parts[(programs,)], (), x, parts, problem.elements, blocks, **same)
     arguments = x, parts, *results, problem.elements, programs
-    options = same | {"LARGEST": LARGEST[problem.to], "PARTS": PARTS}
-    return largest.then(Launch.of(cast_by_parts[(blocks,)], results, *arguments, **options))
+    return largest.then(Launch.of(cast_by_parts[(blocks,)], results, *arguments, **same, PARTS=PARTS))
 
 
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:

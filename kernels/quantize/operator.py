@@ -18,8 +18,6 @@ from kernels.tensors import empty, inputs, stored_dtype
 
 _LEAST = 1e-30
 """What a largest |x| of zero is taken for, so that zeros become zeros."""
-_ROUNDING = {"float8_e4m3": 2.0**-4, "float8_e5m2": 2.0**-3, "int8": 0.5 / 127}
-"""The most by which rounding to the type is off, as a fraction of the largest number in use."""
 _CHECKED = 1 << 20
 """About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
 
@@ -34,11 +32,10 @@ def reference(problem: Quantize, x: torch.Tensor) -> Tensors:
     grouped = _groups(problem, x.double())
     largest = grouped.abs().amax(1, keepdim=True).clamp_min(_LEAST)
     if problem.scaling != "mx":
-        scale = largest / LARGEST[problem.to]
+        scale = largest / LARGEST
         return (grouped / scale).view_as(x), scale.flatten()
-    exponent = torch.frexp(largest).exponent - torch.frexp(torch.tensor(LARGEST[problem.to])).exponent
-    beyond = LARGEST[problem.to]
-    quotients = (grouped / 2.0 ** exponent.double()).clamp(-beyond, beyond)
+    exponent = torch.frexp(largest).exponent - torch.frexp(torch.tensor(LARGEST)).exponent
+    quotients = (grouped / 2.0 ** exponent.double()).clamp(-LARGEST, LARGEST)
     return quotients.view_as(x), (exponent + 127).double().view(problem.rows, -1)
 
 
@@ -46,10 +43,10 @@ def _scales(problem: Quantize, largest: torch.Tensor) -> tuple[torch.Tensor, tor
     """What to divide by, float32, and the scales as they are stored, both as `largest` is shaped."""
     largest = largest.float().clamp_min(_LEAST)
     if problem.scaling != "mx":
-        scale = largest / LARGEST[problem.to]
+        scale = largest / LARGEST
         return scale, scale
     # The exponent's bits of a float32 are its exponent plus 127.
-    exponent = (largest.view(torch.int32) >> 23) - (int(LARGEST[problem.to]).bit_length() - 1)
+    exponent = (largest.view(torch.int32) >> 23) - (int(LARGEST).bit_length() - 1)
     return (exponent << 23).view(torch.float32), exponent.to(torch.uint8)
 
 
@@ -57,7 +54,7 @@ def aten(problem: Quantize, x: torch.Tensor) -> Launch:
     """torch's kernels one after the other, into tensors made beforehand but for scales and their largest."""
     y, scales = empty(problem, x)
     grouped, quotients = _groups(problem, x), torch.empty_like(x, dtype=torch.float32)
-    in_groups, beyond = _groups(problem, quotients), LARGEST[problem.to]
+    in_groups = _groups(problem, quotients)
 
     def call() -> Tensors:
         largest = torch.linalg.vector_norm(grouped, float("inf"), dim=1, keepdim=True)
@@ -65,9 +62,7 @@ def aten(problem: Quantize, x: torch.Tensor) -> Launch:
         scales.copy_(stored.view_as(scales))
         torch.div(grouped, scale, out=in_groups)
         if problem.scaling == "mx":
-            quotients.clamp_(-beyond, beyond)
-        if problem.to == "int8":
-            quotients.round_()
+            quotients.clamp_(-LARGEST, LARGEST)
         y.copy_(quotients)
         return y, scales
 
@@ -79,9 +74,7 @@ def _functional(problem: Quantize, x: torch.Tensor) -> Tensors:
     scale, stored = _scales(problem, grouped.abs().amax(1, keepdim=True))
     quotients = grouped / scale
     if problem.scaling == "mx":
-        quotients = quotients.clamp(-LARGEST[problem.to], LARGEST[problem.to])
-    if problem.to == "int8":
-        quotients = quotients.round()
+        quotients = quotients.clamp(-LARGEST, LARGEST)
     y = quotients.to(stored_dtype(problem.to)).view_as(x)
     return y, stored.view(problem.rows, -1) if problem.scaling == "mx" else stored.flatten()
 
@@ -89,11 +82,11 @@ def _functional(problem: Quantize, x: torch.Tensor) -> Tensors:
 def tolerance(problem: Quantize, implementation: str) -> tuple[float, float]:
     """The largest |error| of y and of scales that rounding explains, as a fraction of the largest |value|.
 
-    y: a number of b bits of mantissa is off by up to 2^-(b + 1) of it, an integer by half; division, or the
-    product with one over the scale, and the scale itself by 2^-24 each, four times at most. A scale is two of
-    those; exponents are exact.
+    y: a number of three bits of mantissa is off by up to 2^-4 of it; division, or the product with one over
+    the scale, and the scale itself by 2^-24 each, four times at most. A scale is two of those; exponents are
+    exact.
     """
-    return _ROUNDING[problem.to] + 2.0**-22, 0.0 if problem.scaling == "mx" else 2.0**-23
+    return 2.0**-4 + 2.0**-22, 0.0 if problem.scaling == "mx" else 2.0**-23
 
 
 def excerpt(problem: Quantize, inputs: Tensors, outputs: Tensors) -> tuple[Quantize, Tensors, Tensors]:
@@ -111,12 +104,11 @@ def _examples() -> list[Quantize]:
     # (rows, length): single, primes, odd, on, one short of and one past blocks.
     sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (3, 96)]
     return [
-        Quantize(rows=rows, length=length, dtype=dtype, to=to, scaling=scaling)
+        Quantize(rows=rows, length=length, dtype=dtype, to="float8_e4m3", scaling=scaling)
         for rows, length in sizes
         for dtype in ("float16", "bfloat16", "float32")
-        for to in ("float8_e4m3", "float8_e5m2", "int8")
         for scaling in ("tensor", "row", "mx")
-        if scaling != "mx" or (length % MX_BLOCK == 0 and to != "int8")
+        if scaling != "mx" or length % MX_BLOCK == 0
     ]
 
 

@@ -1,4 +1,4 @@
-"""Quantisation: a matrix x [rows, length] as 8-bit numbers y and scales, x being about y times its scale.
+"""Quantisation: a matrix x [rows, length] as numbers y of 8 bits and scales, x being about y times its scale.
 
 `scaling` says which elements share a scale:
 
@@ -14,20 +14,20 @@ Strongest known: what torch.compile fuses into one kernel, measured as `inductor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem, Size, Specs, TensorSpec
-from kernels.implementations import ADA, FROM_AMPERE, inductor, on_both, on_cuda
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from kernels.implementations import ADA, FLOATS, inductor, on_both, on_cuda
 
-Eight = Literal["float8_e4m3", "float8_e5m2", "int8"]
+_TRITON: Dtypes = dict.fromkeys(FLOATS, ADA)
+"""Triton rounds to float8_e4m3 from there on."""
 
 MX_BLOCK = 32
 """Elements that share a scale of a microscaling format."""
-LARGEST: Mapping[Eight, float] = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
-"""The largest number of each type that is used."""
+LARGEST = 448.0
+"""The largest number of float8_e4m3."""
 LONGEST_IN_REGISTERS = 16384
 """Longest row that our kernel holds in registers."""
 MOST = 2**30
@@ -35,26 +35,27 @@ MOST = 2**30
 
 
 class Quantize(Problem):
-    """One quantisation: `rows`, `length` of a row, `dtype` of x, `to` which type, `scaling`."""
+    """One quantisation: `rows`, `length` of a row, `dtype` of x, `to` which type, `scaling`.
+
+    Rows and names of cases carry `to`, which has one value.
+    """
 
     operator: ClassVar[str] = "quantize"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_both("aten", "torch's own kernels: largest, division, rounding or clamping, cast"),
         inductor("what torch.compile makes of them"),
-        on_cuda("triton", "ours: rows and blocks in registers; a whole tensor is read twice", FROM_AMPERE),
+        on_cuda("triton", "ours: rows and blocks in registers; a whole tensor is read twice", _TRITON),
     )
 
     rows: Size
     length: Size
-    to: Eight
+    to: Literal["float8_e4m3"]
     scaling: Literal["tensor", "row", "mx"]
 
     @model_validator(mode="after")
     def _has_whole_blocks(self) -> Quantize:
         if self.scaling == "mx" and self.length % MX_BLOCK:
             raise ValueError(f"scaling mx takes rows of whole blocks of {MX_BLOCK}, not length={self.length}")
-        if self.scaling == "mx" and self.to == "int8":
-            raise ValueError("scaling mx is for 8-bit floating point, not for to=int8")
         return self
 
     @property
@@ -83,7 +84,7 @@ class Quantize(Problem):
     def byte_again(self, implementation: str) -> int:
         """x where all elements share a scale, or by `aten`; and the quotients each time `aten` reads them.
 
-        They are float32; rounding or clamping them is one more pass. Its work on scales is not counted.
+        They are float32; clamping them is one more pass. Its work on scales is not counted.
         """
         second = implementation == "aten" or self.scaling == "tensor"
         return second * self.byte_read + self._quotients_written(implementation)
@@ -95,7 +96,7 @@ class Quantize(Problem):
     def _quotients_written(self, implementation: str) -> int:
         if implementation != "aten":
             return 0
-        return 4 * self.elements * (2 if self.scaling == "mx" or self.to == "int8" else 1)
+        return 4 * self.elements * (2 if self.scaling == "mx" else 1)
 
     def refusal(self, implementation: str) -> str:
         """Our kernels hold rows in registers and number rows and places in 32 bits."""
@@ -106,14 +107,6 @@ class Quantize(Problem):
                 given = f"given {self.rows} x {self.length}"
                 return f"triton takes up to {MOST} rows and blocks of {MX_BLOCK}; {given}"
         return ""
-
-    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Also: below compute capability 8.9 Triton does not round to float8_e4m3."""
-        reason = super().missing(implementation, device, capability)
-        if not reason and implementation == "triton" and self.to == "float8_e4m3":
-            if (capability or ADA) < ADA:
-                return "Triton rounds to float8_e4m3 from compute capability 8.9"
-        return reason
 
 
 PROBLEM = Quantize

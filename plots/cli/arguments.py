@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,8 @@ from bench.device.datasheet import find_datasheet
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
 from bench.judge.frame import DeviceRun, load, read
+from bench.store.parquet import Sweeps, read_sweeps
+from bench.store.schema import RunKey
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
@@ -97,7 +99,7 @@ def writing(what: str) -> Iterator[None]:
 
 
 def load_runs(
-    results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False
+    results: Sequence[Path], calibrate_by: Sequence[Path] | None = None, one_unit: bool = False
 ) -> list[DeviceRun]:
     """The runs of these files, those of the device that was named first before the others.
 
@@ -114,6 +116,15 @@ def load_runs(
         first = next(named)
         runs.sort(key=lambda run: run.device != first)
     return runs
+
+
+def newest_runs(
+    results: Sequence[Path], say: Callable[[str], object], calibrate_by: Sequence[Path] | None = None
+) -> tuple[list[DeviceRun], dict[RunKey, Sweeps]]:
+    """The newest runs of these files and folders, one unit of each kind, and what their sweeps declared."""
+    say("reading results")
+    files = [file for path in results for file in newest(path)]
+    return load_runs(files, calibrate_by, one_unit=True), read_sweeps(files)
 
 
 def _readable(path: Path) -> list[DeviceRun]:

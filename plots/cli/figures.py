@@ -10,9 +10,8 @@ import typer
 
 from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
-from bench.store import parquet
 from plots.base.saving import save_in
-from plots.cli.arguments import COMPARED, CalibrateBy, figures, load_runs, newest, output, writing
+from plots.cli.arguments import COMPARED, CalibrateBy, figures, newest_runs, output, writing
 from plots.figures import achieved, generations, roofline
 from plots.figures.every_figure import save
 
@@ -35,11 +34,8 @@ def draw(
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
     compared with.
     """
-    files = [file for path in results for file in newest(path)]
     with stages() as say:
-        say("reading results")
-        runs = load_runs(files, calibrate_by, one_unit=True)
-    sweeps = parquet.read_sweeps(files)
+        runs, sweeps = newest_runs(results, say, calibrate_by)
     for run in runs:
         alone = to is not None and len(runs) == 1
         folder = (to or figures()) if alone else (to or figures()) / run.device / run.name

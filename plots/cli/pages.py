@@ -13,18 +13,8 @@ from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import write_text
 from bench.format import count_text
-from bench.store import parquet
 from bench.sweep.load import SWEEPS
-from plots.cli.arguments import (
-    COMPARED,
-    CalibrateBy,
-    figures,
-    load_runs,
-    newest,
-    output,
-    page_file,
-    writing,
-)
+from plots.cli.arguments import COMPARED, figures, newest_runs, output, page_file, writing
 
 if TYPE_CHECKING:
     from plots.report.section import Results as Shown
@@ -40,7 +30,6 @@ def report(
             "figures/<device>/<run>/report.html, of several runs figures/compared/report.html.",
         ),
     ] = None,
-    calibrate_by: CalibrateBy = None,
 ) -> None:
     """One page about these results, for any browser, offline, with a section for each thing that they show.
 
@@ -53,7 +42,7 @@ def report(
     from plots.report import page
 
     with stages() as say:
-        shown = _read(results, calibrate_by, say)
+        shown = _read(results, say)
         runs = shown.runs
         of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
         file = page_file(to, figures() / of / "report.html")
@@ -82,21 +71,16 @@ def site(
     whole = any(imported.rglob("*.parquet"))
     public = [imported] if whole else [reference / "public", reference / "engines"]
     with stages() as say, writing("the site"):
-        size, count = index.write(_read(results or [*public, reference / "core"], None, say), to, say)
+        size, count = index.write(_read(results or [*public, reference / "core"], say), to, say)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
-def _read(
-    results: Sequence[Path], calibrate_by: Sequence[Path] | None, say: Callable[[str], object]
-) -> Shown:
+def _read(results: Sequence[Path], say: Callable[[str], object]) -> Shown:
     """What these files hold, with the verdicts on it."""
     from bench.cli.claims import judged_rows
     from plots.report.section import Results as Shown
 
-    say("reading results")
-    files = [file for path in results for file in newest(path)]
-    runs = load_runs(files, calibrate_by, one_unit=True)
-    sweeps = parquet.read_sweeps(files)
+    runs, sweeps = newest_runs(results, say)
     say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
     judged = judged_rows(runs, sweeps, remark)
     return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file(), remark)

@@ -14,10 +14,9 @@ from rich.markup import escape
 from bench.cli.application import Results
 from bench.cli.table import table_lines
 from bench.errors import write_text
-from bench.judge.frame import read
 from bench.judge.score import Score, Scorecard, scorecard, scores
 from bench.judge.timings import pool_of_runs, with_learned
-from plots.cli.arguments import CalibrateBy, load_runs
+from plots.cli.arguments import load_runs
 
 
 def score(
@@ -25,7 +24,6 @@ def score(
     to: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the scores here, too.")
     ] = None,
-    calibrate_by: CalibrateBy = None,
 ) -> None:
     """How far predictions are from what was measured, by operator, device and level of the model.
 
@@ -33,8 +31,8 @@ def score(
     learned from timings, a GPU's own and those of others. A row each: n rows, mean, median and 90th
     percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
-    runs = load_runs(results, calibrate_by)
-    known = pool_of_runs([*runs, *(read(calibrate_by) if calibrate_by else ())])
+    runs = load_runs(results)
+    known = pool_of_runs(runs)
     card = scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
     for line in score_lines(card):
         typer.echo(line)
