@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 
 from bench.judge import frame
-from bench.judge.compare import Compared, Comparison, compare
+from bench.judge.compare import JUDGED, Compared, Comparison, Verdict, compare
 from bench.judge.comparison_side import Bound
 from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol
@@ -214,3 +215,50 @@ def judged(before: Measurement, after: Measurement, *across: str) -> Compared:
     """The verdict on one case. Nothing is known of the runs but these two rows."""
     (found,) = compared([before], [after], *across).cases
     return found
+
+
+# ---- verdicts on many pairs of runs
+
+CASES = 60
+"""Cases of a run, beside its ceilings."""
+
+
+class Shares(NamedTuple):
+    """Verdicts on the cases (without ceilings) of many pairs of runs."""
+
+    counts: Counter[Verdict]
+    """Of the comparable cases."""
+
+    @property
+    def comparable(self) -> int:
+        """Cases with a verdict on their times."""
+        return self.counts.total()
+
+    def of(self, *verdicts: Verdict) -> float:
+        """Share of the comparable ones."""
+        return sum(self.counts[verdict] for verdict in verdicts) / self.comparable
+
+
+def shares(
+    chance: np.random.Generator,
+    machine: Machine,
+    visits: int,
+    effect: float,
+    pairs: int,
+    kind: str = "cpu",
+    between_runs: float = 0.0,
+    earlier: int = 0,
+) -> Shares:
+    """The verdicts over so many pairs of runs of CASES cases each, the second run slower by `effect`.
+
+    `earlier`: so many runs of the device tell how far its runs differ; otherwise that is as usual.
+    """
+    facts: dict[str, Any] = {"device_kind": kind, "between_runs": between_runs}
+    facts["earlier"] = [run(chance, machine, 8, 1, implementation="cublas", **facts) for _ in range(earlier)]
+    counts: Counter[Verdict] = Counter()
+    for _ in range(pairs):
+        before = run(chance, machine, CASES, visits, **facts)
+        after = run(chance, machine, CASES, visits, 1 + effect, run_id="b", **facts)
+        found = compare(runs_of(before), runs_of(after))
+        counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
+    return Shares(counts)

@@ -15,8 +15,8 @@ from bench.judge.noise import PUBLISHED, USUAL
 from bench.judge.work_class import WorkClass, work_of
 from bench.runner.merge_visits import joined
 from bench.store.schema import Measurement
-from studies.compare_power import CASES, shares
 from tests.bench.comparable import (
+    CASES,
     CPU,
     GPU,
     Machine,
@@ -28,6 +28,7 @@ from tests.bench.comparable import (
     quiet,
     run,
     runs_of,
+    shares,
     still,
     stragglers,
     timed,
