@@ -7,6 +7,7 @@ first floor above all that it imports. A line that other lines imply is left out
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -39,7 +40,8 @@ def room(module: str) -> str:
     return path if (ROOT / path).is_dir() else f"{path}.py"
 
 
-def imported(source: str) -> set[str]:
+@cache
+def imported(source: str) -> frozenset[str]:
     """Modules of this checkout that a source text imports at run time, wherever in the text."""
     tree = ast.parse(source)
     typing_only = {
@@ -58,7 +60,7 @@ def imported(source: str) -> set[str]:
             assert node.level == 0, "relative import"
             members = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= {name if _is_module(name) else str(node.module) for name in members}
-    return {name for name in names if _is_module(name)}
+    return frozenset(name for name in names if _is_module(name))
 
 
 def _is_module(name: str) -> bool:
