@@ -105,7 +105,7 @@ def claims(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with every number.")] = False,
 ) -> None:
-    """What the documents claim, judged by rows: SUPPORTED, CONTRADICTED, UNDECIDED ..."""
+    """What the documents claim, judged by rows: SUPPORTED, PARTLY, CONTRADICTED, UNDECIDED ..."""
     from bench.cli import claims as verdicts
     from bench.judge.frame import read
 

@@ -259,7 +259,7 @@ def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Line], holding: Bo
     names = [name for name in named if name not in {*RunKey._fields, *moving}]
     told = holding | failing
     few = (failing if failing.sum() <= holding.sum() else holding)[told]
-    cases = rows.drop_duplicates("key").set_index("key")[names]
+    cases = rows.drop_duplicates("key").set_index("key")[names].dropna(axis="columns")
     table = cases.loc[[line.keys[-1] for line, is_told in zip(made, told, strict=True) if is_told]]
     word = "not" if failing.sum() <= holding.sum() else "only"
     return f"{word} at {where}" if (where := _where(table, few)) else ""

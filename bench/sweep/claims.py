@@ -1,4 +1,4 @@
-"""Grammar of claims: what a sweep's rows should show, with bar and least number of clusters, before a run.
+"""Grammar of claims: what a sweep's rows should show, with bar and least number of lines, before a run.
 
     - id: MM-01                     # an experiment; with a letter if it makes several statements
       rules: [3, 7]
@@ -253,7 +253,7 @@ class Claim(Strict):
     bar: Text = "ours"
     """Where the numbers of `expect` stand: the document's place, or ours."""
     least: int = Field(3, ge=2)
-    """The least number of clusters for a verdict."""
+    """The least number of lines for a verdict."""
 
     @property
     def test(self) -> tuple[str, Any]:

@@ -23,7 +23,7 @@ claims:
 SLOPE = "slope: {x: k}, expect: above 1"
 RATIO = "id: MM-01, says: x, expect: above 1, ratio"
 NUMBERS = "m, n, k, beta, batch"
-PARAMETERS = "dtype, m, n, k, layout, beta, pitch, batch, data, sparsity"
+PARAMETERS = "dtype, m, n, k, layout, beta, pitch, batch, sparsity"
 KINDS = "ratio, slope, spread, bound, jumps, knee, share"
 HOW = (
     "write %8, !%8, %16B (bytes), >=64, <0.5 ridge, x3 inputs, several with a space between them, or ~ and a "
