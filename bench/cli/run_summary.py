@@ -171,7 +171,8 @@ def trust_lines(run: DeviceRun) -> Iterator[str]:
     suspect = sum(map(bool, timed))
     are = "is" if len(timed) == 1 else "are"
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
-    yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
+    if timed:
+        yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
     yield from noise_lines(run)
     yield from sentinel_lines(run.rows)
 

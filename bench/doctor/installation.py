@@ -27,7 +27,7 @@ from bench.environment.dependencies import AFTERWARDS, EVERYTHING, Requirement, 
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
-LEAST_DRIVER = {11: "450.80", 12: "525.60", 13: "580.65"}
+LEAST_DRIVER = {11: "450.80 or later", 12: "525.60 or later", 13: "580.65 or later"}
 """CUDA's major version -> first driver that runs all of its minor versions (CUDA release notes, Table 2)."""
 REMEDIES = {
     "foreign processes": "Wait for them or stop them (nvidia-smi lists them): they disturb every row.",
@@ -81,9 +81,7 @@ def compatible(torch: Mapping[str, Any], speaks: int, driver_version: str) -> Fi
         sentence = "The driver library does not say which CUDA it speaks."
         return failed("driver", sentence, "Reinstall the driver (nvidia-smi must list the GPU).")
     if speaks // 1000 < major:
-        least = (
-            f"{LEAST_DRIVER[major]} or later" if major in LEAST_DRIVER else f"one that speaks CUDA {major}"
-        )
+        least = LEAST_DRIVER.get(major, f"one that speaks CUDA {major}")
         sentence = f"torch was built for CUDA {wheel}; driver {driver_version} speaks CUDA {here} at most."
         remedy = f"Update the driver to {least}, or install a torch wheel built for CUDA {here} or older."
         return failed("driver", sentence, remedy)
@@ -100,8 +98,7 @@ def datasheet(device: Device) -> Finding:
         return passed("datasheet", f"{device.name} with {device.sm_count} SMs is described by {path}.")
     peaks = "follow from the driver's clocks and may be some 8 % high" if sheet.rates else "are unknown"
     sentence = f"No file describes {device.name} with {device.sm_count} SMs; its peaks {peaks}."
-    remedy = "Write it: copy a file of bench/device/datasheets."
-    return warned("datasheet", sentence, remedy)
+    return warned("datasheet", sentence, "Write it: copy a file of bench/device/datasheets.")
 
 
 def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> Iterator[Finding]:

@@ -103,10 +103,8 @@ def judge(fleet: Fleet) -> JudgedFleet:
     for kind in fleet.kinds:
         effect, half = effects[kind], halves[kind] = _effects(times[times["kind"] == kind])
         if len(effect) < LEAST_UNITS:
-            few = f"{kind}: too few units to say how far healthy ones differ: {len(effect)} of "
-            remarks.append(
-                f"{few}{fleet.kinds[kind]} were timed in the same cases, and it takes {LEAST_UNITS}"
-            )
+            few = f"{len(effect)} of {fleet.kinds[kind]} were timed in the same cases; it takes {LEAST_UNITS}"
+            remarks.append(f"{kind}: too few units to say how far healthy ones differ: {few}")
             continue
         nodes = pd.Series({unit: fleet.units[unit].node for unit in effect.index})
         shared = nodes[nodes.duplicated(keep=False)]
@@ -188,13 +186,11 @@ def _slow(fleet: Fleet, kind: str, half: pd.DataFrame, verdicts: Verdicts) -> It
     effect, spread, p, slow_in = verdicts
     half = half.assign(**{ALL: np.sqrt((half**2).mean(axis=1) / half.count(axis=1))})
     of_middle = Z * MEDIAN_ERROR * spread.to_numpy(float) / np.sqrt(effect.count().to_numpy(float))
-    works, ends = list(map(str, effect.columns)), half.loc[effect.index].to_numpy(float)
-    tables = zip(map(str, effect.index), effect.to_numpy(float), ends, slow_in.to_numpy(bool), strict=True)
+    works, named = list(map(str, effect.columns)), slow_in.index[slow_in.any(axis=1)]
+    tables = (table.loc[named].to_numpy() for table in (effect, half, slow_in))
     rows = []
-    for name, values, halves, is_slow in tables:
+    for name, values, halves, is_slow in zip(map(str, named), *tables, strict=True):
         where = [work for work, here in zip(works, is_slow, strict=True) if here]
-        if not where:
-            continue
         single = {work: values[works.index(work)] for work in where if work != ALL}
         everywhere = 1 < len(single) == np.isfinite(values).sum() - 1
         work = ALL if everywhere or not single else max(single, key=single.__getitem__)
@@ -227,7 +223,6 @@ def gathered(judged: JudgedFleet) -> Iterator[str]:
 
 def failed(fleet: Fleet) -> pd.DataFrame:
     """The newest rows that failed on a unit, of cases that do not fail on most units; as `Fleet.times`."""
-    rows = newest(fleet.times)
-    rows = rows[rows["log_s"].isna()]
+    rows = newest(fleet.times).loc[lambda every: every["log_s"].isna()]
     failing = rows.groupby(["kind", "case"])["unit"].transform("nunique")
     return rows[failing <= FAILING * rows["kind"].map(fleet.kinds).astype(float)]

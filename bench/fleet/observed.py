@@ -122,8 +122,7 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
 
 def newest(times: pd.DataFrame) -> pd.DataFrame:
     """The newest row of each case of each unit, alone and together."""
-    ordered = times.sort_values("utc", kind="stable")
-    return ordered.drop_duplicates(["unit", "case", "together"], keep="last")
+    return times.sort_values("utc", kind="stable").drop_duplicates(["unit", "case", "together"], keep="last")
 
 
 def missing(fleet: Fleet) -> Iterator[str]:

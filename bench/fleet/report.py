@@ -21,8 +21,7 @@ def exit_code(judged: JudgedFleet) -> int:
 def lines(judged: JudgedFleet) -> Iterator[str]:
     """The report."""
     yield measured(judged)
-    names = ("slow", "kind of work", ">time", "95 %")
-    yield from table_lines(names, [slow_cells(each) for each in judged.slow])
+    yield from table_lines(("slow", "kind of work", ">time", "95 %"), list(map(slow_cells, judged.slow)))
     if judged.spread and not judged.slow:
         yield "No unit is slow beyond what healthy units differ by."
     yield from sentences(judged)

@@ -13,44 +13,39 @@ from bench.device.detect import chosen
 from bench.environment.dependencies import AFTERWARDS, demand, refuse_if_missing
 from bench.errors import UserError, write_text
 
+Baseline = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
+]
+Devices = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")]
+Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")]
+Cases = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
+]
+Suite = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps or cases are named."),
+]
+Budget = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
+]
+Shard = Annotated[
+    str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
+]
+Resume = Annotated[bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")]
+Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")]
+
 
 def nightly(
     bench_results: ResultsOption = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
-    ] = None,
-    bench_device: Annotated[
-        str,
-        typer.Option(
-            help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
-        ),
-    ] = "auto",
-    bench_sweep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this sweep; repeatable."),
-    ] = None,
-    bench_case: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
-    ] = None,
-    bench_suite: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="As for pytest. Default: core, unless sweeps or cases are named.",
-        ),
-    ] = None,
-    bench_budget: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
-    ] = None,
-    bench_shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
-    ] = None,
-    bench_resume: Annotated[
-        bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
-    ] = False,
-    summary: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
-    ] = None,
+    baseline: Baseline = None,
+    bench_device: Devices = "auto",
+    bench_sweep: Sweeps = None,
+    bench_case: Cases = None,
+    bench_suite: Suite = None,
+    bench_budget: Budget = None,
+    bench_shard: Shard = None,
+    bench_resume: Resume = False,
+    summary: Summary = None,
 ) -> None:
     """One night: measure this machine, compare with the nights before, say what changed.
 
