@@ -10,9 +10,8 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
-from bench.interop.imported_problems import PROBLEMS
 from bench.interop.imported_rows import device_columns, foreign_row
-from bench.judge.achieved import CLASSES, LAYERS, achieved
+from bench.judge.achieved import LAYERS, achieved
 from bench.judge.frame import DeviceRun, runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
@@ -106,7 +105,3 @@ def test_devices_stand_from_the_oldest_to_the_newest_and_unknown_ones_are_left_o
     assert [each.device for each in shown] == [
         "tesla-t4", "nvidia-a100-sxm4-80gb", "nvidia-b200", "amd-instinct-mi300x",
     ]  # fmt: skip
-
-
-def test_every_operator_of_a_class_exists() -> None:
-    assert set(CLASSES) <= {*kernels.names(), *PROBLEMS}

@@ -153,12 +153,6 @@ def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
     assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
 
 
-def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
-    for lacking in ({"launch_s": None}, {"bandwidth_byte_per_s": {}}):
-        found = told([copy(2**20, 1e-3)], dataclasses.replace(ROOF, **lacking))  # type: ignore[arg-type]
-        assert found["structured_s"].isna().all() and list(found["structured_limiter"]) == [""]
-
-
 def test_files_from_before_the_sizes_of_products() -> None:
     """Their columns are null: such a product is taken as any other row, and counts no special functions."""
     older = {"product_m": None, "product_n": None, "product_k": None, "special_functions": None}

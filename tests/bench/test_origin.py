@@ -19,7 +19,6 @@ from bench.environment.dependencies import ROOT
 from bench.errors import UserError
 from bench.runner import provenance
 from bench.runner.options import tags_of
-from bench.runner.provenance import origin
 from bench.runner.run import Run
 from bench.store import parquet
 from bench.store.schema import JOB_IDS
@@ -80,10 +79,6 @@ def test_a_run_that_is_gone_on_with_keeps_its_origin(
     assert resumed.path is not None
     rows = parquet.read_rows(resumed.path)
     assert [row.host for row in rows] == ["hashed"] * 2 and rows[1].tags == json.dumps({"rack": rack})
-
-
-def test_what_is_not_known_is_null() -> None:
-    assert set(origin(replace(gpu(3), host="", uuid=""), {}).values()) == {None}
 
 
 def test_tags_are_split_at_the_first_equals_sign() -> None:

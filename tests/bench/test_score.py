@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.judge.score import Scorecard, scorecard, scores
+from bench.judge.score import scorecard, scores
 from bench.model.predict import LEVELS
 from plots.cli.score import score_lines
 from tests.bench.rows import Chance
@@ -96,16 +96,6 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: Chance) 
 def test_runs_of_one_device_are_one_score(chance: Chance) -> None:
     rows = pd.concat([frame(4, chance, run_id="b"), frame(3, chance, run_id="a")], ignore_index=True)
     assert [(one.n, one.runs) for one in scores(scorecard(rows))] == [(7, ("a", "b"))] * 5
-
-
-@pytest.mark.parametrize("empty", [{"median_s": np.nan}, dict.fromkeys(LEVELS.values(), np.nan)])
-def test_nothing_to_score_is_said_and_is_no_error(chance: Chance, empty: dict[str, float]) -> None:
-    card: Scorecard = scorecard(frame(6, chance, **empty))
-    assert scores(card) == []
-    told = list(score_lines(card))
-    assert told[0].startswith("Scored: 0 of 6 rows")
-    if "median_s" not in empty:
-        assert told[1] == "gemm on nvidia-h200: no level has a prediction, so nothing is scored."
 
 
 def test_levels_that_share_no_row_are_said_to(chance: Chance) -> None:

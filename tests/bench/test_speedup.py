@@ -162,21 +162,6 @@ def test_devices_without_a_case_in_common_are_exit_code_3(tmp_path: Path) -> Non
     assert code == 3 and "b has no sound case in common with a." in text
 
 
-def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    names = ("h100-80gb-hbm3", "h200", "a100-sxm4-80gb", "rtx-pro-6000-blackwell-server-edition")
-    code, text = compare(*(PUBLIC / f"nvidia-{name}" for name in names))
-    assert code == 0 and max(len(line) for line in text.splitlines() if "   " in line) <= 80  # its tables
-    assert "Speed relative to nvidia-h100-80gb-hbm3\n" in text
-    memory = text[text.index("bfloat16, bound by memory") : text.index("bfloat16, bound by cache")]
-    assert cells(memory, "h200")[-1] == "1.43"  # 4.8 TB/s of 3.35
-    heads = ("gemm in bfloat16, bound by compute", "gemm in bfloat16, bound by memory")
-    compute = text[slice(*map(text.index, heads))]
-    assert cells(compute, "h200")[-1] == "1.00"
-    assert float(cells(compute, "h200")[1]) == pytest.approx(1.0, abs=0.1)
-    assert "vLLM 0.14.0 (nvidia-a100-sxm4-80gb)" in text.replace("\n  ", " ")
-
-
 def test_all_shows_each_case_of_two_devices_too(two: tuple[Path, Path]) -> None:
     code, text = compare(*two, "--all", "--across", "driver")
     assert code == 0 and text.count("FASTER") >= 3 and "Speed of b relative to a" in text

@@ -170,8 +170,6 @@ OF_TITLES = [
     ("''", ":2: "),
     ("t\n  budget_s: 5", ":3: budget_s must be a mapping, not 5"),
     ("t\n  budget_s: {cpu: 5}", ":3: budget_s needs the key 'cuda'"),
-    ("t\n  budget_s: {cpu: 0, cuda: 5}", ":3: cpu must be above 0, not 0"),
-    ("t\n  budget_s: {cpu: 1, gpu: 5}", "no key 'gpu'; it has cpu, cuda"),
     ("t\n  visits: {cpu: 3, cuda: 1}", ":3: a suite has no key 'visits'"),
     ("t\n  ceilings: []", ":3: "),
     (
@@ -184,26 +182,18 @@ OF_ENTRIES = [
     ("squere", "sweeps/ has no sweep 'gemm/squere'"),
     ("square, point: 3", "an entry has no key 'point'"),
     ("square, points: 1", "points must be at least 2, not 1"),
-    ("square, lines: 0", "lines must be at least 1, not 0"),
-    ("square, points: many", "points must be a whole number, not 'many'"),
-    ("square, claims: 1", "claims must be text, not 1"),
     ("growing_k, claims: MM-6", "gemm/growing_k has no claim 'MM-6' (did you mean MM-06?)"),
     ("square, claims: all, points: 3", "claims takes what"),
-    ("square, device: cpu", "device must be a mapping, not 'cpu'"),
     ("square, device: {kind: gpu}", "kind cannot be 'gpu'; it is one of cpu, cuda"),
     ('square, device: {capability: "8"}', "capability is the least"),
     ("square, where: {o: 3}", "an entry about gemm has no column 'o'"),
-    ("square, where: {median_s: 3}", "an entry about gemm has no column 'median_s'"),
     ('square, where: {m: "%0"}', "'%0' is no condition"),
-    ("square, where: {m: x}", "m is a whole number, not 'x'"),
     ("square, where: {implementation: cudnn}", "gemm has no implementation 'cudnn'"),
     ("square, where: {m: 7}", "where holds for no case of gemm/square"),
 ]
 """The same of an entry on the fourth line, after `sweeps: gemm/`."""
 BROKEN = [
     ("[3]", ":1: suites are a mapping from names to suites, not a list"),
-    ("tour", "suites are a mapping from names to suites, not 'tour'"),
-    ("mine: 3\n", ":1: a suite is a mapping that begins with `title:`, not 3"),
     (
         "mine:\n  titel: t\n",
         ":2: a suite has no key 'titel' (did you mean title?); it has title, budget_s, ",

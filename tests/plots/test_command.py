@@ -162,15 +162,6 @@ def test_score_prints_a_table_and_writes_the_same_as_json(tmp_path: Path) -> Non
     assert done.output.count("Scored: ") == 1 and "that calibrate the model" in done.output
 
 
-def test_a_file_called_score_needs_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    gpu(tmp_path, H100, "score")
-    Path("file").write_text("")
-    for words in (("./score",), ("draw", "./score")):  # both go on to draw it
-        assert "cannot be written" in refused(*words, "-o", Path("file", "below"))
-    assert "Scored: " in invoke("score", "score").output
-
-
 def refused(*arguments: object) -> str:
     done = invoke(*arguments)
     assert done.exit_code == 2, done.output

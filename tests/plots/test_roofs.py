@@ -91,25 +91,6 @@ def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: DeviceRun) -> None:
     assert "roofs: measured, copy inside a cache, datasheet" in legend(figure)
 
 
-@pytest.mark.parametrize(
-    ("per_s", "wanted"),
-    [
-        ({2**20: 1.39}, []),  # no quicker than memory, but for what measuring moves
-        ({2**20: 1.41}, [1.41]),
-        ({2**18: 9.0, 2**20: 8.8, 2**22: 5.0, 2**24: 4.0, 2**26: 2.0}, [9.0, 5.0, 2.0]),
-        ({2**18: 16.0, 2**20: 8.0, 2**22: 4.0, 2**24: 2.0}, [16.0, 8.0, 4.0]),  # three at most
-        ({2**18: 3.0, 2**20: 6.0, 2**22: 5.9}, [6.0]),  # a small set may be too short to be quick
-    ],
-)
-def test_caches_are_told_apart_by_bandwidth(
-    plain: DeviceRun, per_s: dict[int, float], wanted: list[float]
-) -> None:
-    _, copy = peak_and_copy(plain)
-    run = with_cached(plain, {byte: rate * copy for byte, rate in per_s.items()})
-    found = [roof for roof in roofs.of(run, run.frame, "float16", "cold") if roof.kind == "cached"]
-    assert [(roof.bandwidth or 0) / copy for roof in found] == pytest.approx(wanted)
-
-
 def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: DeviceRun) -> None:
     """As imported rows have it, among which nothing was streamed."""
     flat = {how: dataclasses.replace(c, bandwidth_byte_per_s={}) for how, c in plain.ceilings.items()}
