@@ -38,7 +38,8 @@ _AROUND = [(0, -11), (11, -6), (-11, -6), (11, 6), (-11, 6), (0, 11)]
 _FREE_PT = 9.0
 """How far from other points a letter is readable."""
 LAUNCH_COUNTS = 1.1
-"""Times its share of the drawn roof from which the share of the roof with the launch is named, too."""
+"""Times its share of the drawn roof from which the share of its own prediction is named, too: that has the
+launch, and all bytes that the implementation moves."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 _DOT = 0.45
@@ -196,10 +197,10 @@ def _letter_extremes(
 
 
 def _case(row: pd.Series, share: float) -> str:
-    """The case, its share of the drawn roof, and its share of the roof with the launch if that differs."""
+    """The case, its share of the drawn roof, and its share of its own prediction if that differs."""
     of_roof = f", {share_text(share, 0 if share > 0.01 else 2)} of the roof" if share == share else ""
     if share == share and row["of_roof"] > LAUNCH_COUNTS * share:
-        of_roof += f" ({share_text(row['of_roof'])} with the launch counted)"
+        of_roof += f" ({share_text(row['of_roof'])} with its launch and the bytes it moves counted)"
     flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
     return f"{row_name(row)}{of_roof}{flagged}"
 

@@ -68,9 +68,9 @@ def test_the_roofline_has_its_roofs_and_ridge(plain: DeviceRun) -> None:
 ROOFLINE = """\
 Roofline, float16
 A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof, noisy.
-B: farthest below its roof, gemm/x-triton-float16-NN-m64-n64-k64-cold, 0.64 % of the roof (99 % with the \
-launch counted),
-launch_bound.
+B: farthest below its roof, gemm/x-triton-float16-NN-m64-n64-k64-cold, 0.64 % of the roof (99 % with its \
+launch and the bytes it
+moves counted), launch_bound.
 legend: cublas | triton | prediction of a point | suspect (flagged) | read to write bandwidth | roofs: \
 measured, datasheet
 [] arithmetic intensity (FLOP/byte) (log) x TFLOP/s (log): 6 roof, 2 ridge, 18 measured, 18 expected, 2 \
@@ -148,7 +148,9 @@ def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plai
     far = rows.loc[share.idxmin()]
     of_roof = share_text(share.min(), 0 if share.min() > 0.01 else 2)
     words = f"B: farthest below its roof, {row_name(far)}, {of_roof} of the roof"
-    assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
+    assert f"{words} ({share_text(far['of_roof'])} with its launch and the bytes it moves counted)" in said(
+        drawn(plain)
+    )
 
 
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
