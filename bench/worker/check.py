@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -120,26 +119,6 @@ def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outpu
     return errors
 
 
-def checksum(outputs: Tensors) -> tuple[object, ...] | None:
-    """What tells these outputs from others, byte for byte (CRC-32); None on a GPU.
-
-    There the reference takes less time than to copy an output to the host.
-    """
-    if any(output.device.type != "cpu" for output in outputs):
-        return None
-    flat = [_in_memory_order(output).contiguous().view(-1).view(torch.uint8) for output in outputs]
-    return tuple(
-        (output.shape, output.stride(), zlib.crc32(each.numpy().data))
-        for output, each in zip(outputs, flat, strict=True)
-    )
-
-
-def _in_memory_order(output: torch.Tensor) -> torch.Tensor:
-    """The same elements, in the order of memory where an image's channels lie last: reading needs no copy."""
-    of_image = output.dim() == 4 and output.is_contiguous(memory_format=torch.channels_last)
-    return output.permute(0, 2, 3, 1) if of_image else output
-
-
 def _is_finite(output: torch.Tensor) -> bool:
     return not output.is_floating_point() or math.isfinite(_largest(output))
 
@@ -150,5 +129,7 @@ def _largest(values: torch.Tensor) -> float:
         return 0.0
     if values.is_floating_point() and values.element_size() == 1:
         values = values.half()  # which holds every number of 8 bits; torch has no extremes of those
+    if values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last):
+        values = values.permute(0, 2, 3, 1)  # in the order of memory: aminmax would make a copy otherwise
     # The extremes propagate NaN and need no copy of the values.
-    return float(torch.stack(torch.aminmax(_in_memory_order(values))).double().abs().max())
+    return float(torch.stack(torch.aminmax(values)).double().abs().max())

@@ -83,8 +83,6 @@ class Bench:
     """The wall clock for budgets."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """(operator, implementation, dtype) -> best rate of its probes; infinite: one was too quick to tell."""
-    judged: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    """A slot of a problem and what was written there -> (relative error, tolerance)."""
     prepared: dict[Hashable, Prepared] = field(default_factory=dict)
     """A case that this process has visited -> what another visit need not find out."""
 
