@@ -119,7 +119,7 @@ def cases_of_suite(suite: LoadedSuite, device: Device) -> list[Case]:
 
 def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) -> Iterable[Case]:
     """The cases that an entry takes of a sweep, of those that are `held` by its selection."""
-    if not (entry.claims or entry.lines or entry.points):
+    if not (entry.claims or entry.points):
         return [loaded.cases[place] for place in held.index]
     places = [place for place in held.index if impossible(loaded.cases[place], device) is None]
     able = [loaded.cases[place] for place in places]
@@ -127,8 +127,7 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) 
         wanted = filter(entry.wants, loaded.sweep.claims)
         decided = decisive(able, wanted, device, held.loc[places])
         return [case for each in decided for case in each.cases]
-    lines = _lines(able)[: entry.lines]
-    return [case for line in lines for case in evenly(line, entry.points or len(line))]
+    return [case for line in _lines(able) for case in evenly(line, entry.points or len(line))]
 
 
 def _of_sweep(

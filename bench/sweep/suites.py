@@ -6,9 +6,9 @@
       entries:
         - {sweeps: gemm/square, device: {kind: cpu}, where: {dtype: float32}, points: 8}
 
-An entry takes cases of its sweeps: all of them; those that a selection names; so many lines of each plot, and
-points of each line; or those that decide the claims that it names, or `all`. Entries add up, and the ceilings
-come with them: all, or those that the suite names (`ceilings: [launch, stream]`) and those that entries take.
+An entry takes cases of its sweeps: all of them; those that a selection names; so many points of each line; or
+those that decide the claims that it names, or `all`. Entries add up, and the ceilings come with them: all, or
+those that the suite names (`ceilings: [launch, stream]`) and those that entries take.
 `bench.runner.comparisons` makes the choice.
 """
 
@@ -68,8 +68,6 @@ class Entry(Strict):
     """The devices that it is for; all if left out."""
     where: Select = Field({})
     """Only cases of which this holds."""
-    lines: int | None = Field(None, ge=1)
-    """The first so many lines of each plot."""
     points: int | None = Field(None, ge=2)
     """So many points of each line, ends included."""
     claims: OneOrList[str] = ()
@@ -77,8 +75,8 @@ class Entry(Strict):
 
     @model_validator(mode="after")
     def _narrows_in_one_way(self) -> Entry:
-        if self.claims and (self.lines or self.points):
-            raise ValueError("claims takes what these need: leave out lines and points")
+        if self.claims and self.points:
+            raise ValueError("claims takes what these need: leave out points")
         return self
 
     def wants(self, claim: Claim) -> bool:
