@@ -16,7 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,20 +47,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Line(NamedTuple):
-    """One line."""
-
-    value: float
-    """ln of a ratio; of a slope the exponent; of a share 0 or 1."""
-    half: float
-    """Half of the 95 % interval that its own rows leave."""
-    down: float
-    up: float
-    """How far below and above its value all lines may be wrong together."""
-    keys: tuple[str, ...]
-    """The cases of one of its observations."""
-
-
 @dataclass(frozen=True)
 class ClaimEffect:
     """What the rows say: ratios, exponents or a share, and in how many lines they are as expected."""
@@ -87,37 +73,28 @@ class ClaimEffect:
         """How many lines are decided."""
         return self.holding + self.failing
 
-    @property
-    def size(self) -> str:
-        """`time ~ batch^0.39 to ^0.58`, `1.02 to 1.31 times`, `39 % [31, 47]`."""
-        return sizes([self])
-
     def __str__(self) -> str:
         if self.noun == "share":
-            return f"{self.size} of {count_text(self.lines, 'row')}"
+            return f"{sizes([self])} of {count_text(self.lines, 'row')}"
         open_lines = self.lines - self.decided
         counts = [f"{self.holding} of {count_text(self.decided, self.noun)}"] if self.decided else []
         counts += [f"{open_lines} undecided" if counts else f"{count_text(open_lines, self.noun)} undecided"]
         assumed = f" (±{100 * self.assumed:.2g} % assumed)" if self.assumed else ""
         not_at = f"; {self.exceptions}" if self.exceptions else ""
-        return f"{', '.join(counts[: 1 + (open_lines > 0)])}: {self.size}{assumed}{not_at}"
+        return f"{', '.join(counts[: 1 + (open_lines > 0)])}: {sizes([self])}{assumed}{not_at}"
 
 
 def sizes(effects: Sequence[ClaimEffect]) -> str:
-    """The range of one claim's effects on several devices, with its unit."""
+    """`time ~ batch^0.39 to ^0.58`, `1.02 to 1.31 times`, `39 % [31, 47]`: of one claim, on these devices."""
     low, high = min(each.low for each in effects), max(each.high for each in effects)
-    unit = effects[0].unit
-    if effects[0].noun == "share":
-        shares = [100 * each.value for each in effects]
-        ends = f"[{100 * low:.0f}, {100 * high:.0f}]"
-        return (
-            f"{shares[0]:.0f} % {ends}" if len(shares) == 1 else f"{min(shares):.0f} to {max(shares):.0f} %"
-        )
-    if "^" in unit:
-        low_text, high_text = f"{low:.2f}", f"^{high:.2f}"
-    else:
-        low_text, high_text = f"{low:.3g}", f"{high:.3g}"
-    return unit.format(low_text if low_text == high_text.strip("^") else f"{low_text} to {high_text}")
+    first, values = effects[0], [each.value for each in effects]
+    if first.noun == "share":
+        shares = dict.fromkeys(f"{100 * end:.0f}" for end in (min(values), max(values)))
+        return f"{' to '.join(shares)} % [{100 * low:.0f}, {100 * high:.0f}]"
+    is_exponent = "^" in first.unit
+    low_text, high_text = (f"{end:.2f}" if is_exponent else f"{end:.3g}" for end in (low, high))
+    between = " to ^" if is_exponent else " to "
+    return first.unit.format(low_text if low_text == high_text else f"{low_text}{between}{high_text}")
 
 
 def _unit(test: Any) -> str:
@@ -131,18 +108,17 @@ def _unit(test: Any) -> str:
     return "{} times the memory" if isinstance(test, Ratio) and test.y == "peak_byte" else "{} times"
 
 
-def lines_of(seen: Sequence[Seen]) -> list[Line]:
-    """One line for each cluster: the mean of its observations. Their rows err apart, but for a shared one."""
+def lines_of(seen: Sequence[Seen]) -> list[Seen]:
+    """One for each cluster: the mean of its observations. Their rows err apart, but for a shared one."""
     clusters: dict[Hashable, list[Seen]] = defaultdict(list)
     for each in seen:
         clusters[each.cluster].append(each)
     made = []
     for cluster in clusters.values():
-        value, half, down, up = np.mean(
-            [(e.value, e.half**2, e.down, e.up) for e in cluster], axis=0
-        ).tolist()
-        own = math.sqrt(half / len(cluster))
-        made.append(Line(value, math.hypot(own, max(e.half_to for e in cluster)), down, up, cluster[0].keys))
+        numbers = np.array([(each.value, each.half**2, each.down, each.up, each.half_to) for each in cluster])
+        value, variance, down, up, _ = numbers.mean(axis=0).tolist()
+        half = math.hypot(math.sqrt(variance / len(cluster)), numbers[:, 4].max())
+        made.append(cluster[0]._replace(value=value, half=half, down=down, up=up))
     return made
 
 
@@ -159,7 +135,7 @@ def effect(
         return None
     if name == "share":
         return _share(claim, made)
-    value, half, down, up = np.array([line[:4] for line in made]).T
+    value, half, down, up = np.array([(line.value, line.half, line.down, line.up) for line in made]).T
     if against:
         other = lines_of(against)
         value = value - np.mean([line.value for line in other])
@@ -171,7 +147,10 @@ def effect(
         half, assumed = np.where(assumed, np.minimum(half, apart), half), assumed & (half <= apart)
     is_exponent = isinstance(test, Slope)
     expected = claim.expected
-    ways = chances(value, half, down, up, expected if is_exponent else _logs(expected))
+    if not is_exponent:
+        low, high = (math.log(bar) if bar > 0 else -math.inf for bar in expected[:2])
+        expected = expected._replace(low=low, high=high)
+    ways = chances(value, half, down, up, expected)
     holding, failing = map(named, ways)
     told = holding | failing
     # Where lines are known to be of both kinds, those count that are known by name.
@@ -193,11 +172,6 @@ def effect(
         noun=NOUNS[test.of if isinstance(test, Jumps) else name],
         unit=_unit(test),
     )
-
-
-def _logs(expected: ExpectedRange) -> ExpectedRange:
-    low, high = (math.log(bar) if bar > 0 else -math.inf for bar in expected[:2])
-    return ExpectedRange(low, high, expected.outside)
 
 
 def chances(
@@ -238,7 +212,7 @@ def count(chances: Floats) -> int:
     return int(max(named(chances).sum(), sum(itertools.takewhile(bool, together))))
 
 
-def _share(claim: Claim, made: Sequence[Line]) -> ClaimEffect:
+def _share(claim: Claim, made: Sequence[Seen]) -> ClaimEffect:
     from scipy import stats
 
     count = len(made)
@@ -249,7 +223,7 @@ def _share(claim: Claim, made: Sequence[Line]) -> ClaimEffect:
     return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
 
 
-def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Line], holding: Bools, failing: Bools) -> str:
+def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Seen], holding: Bools, failing: Bools) -> str:
     """Where the fewer of the decided lines are, by the parameter that tells them from the others."""
     if not (holding.any() and failing.any()):
         return ""

@@ -130,8 +130,8 @@ def test_a_claim_that_holds_in_some_lines_says_where_not() -> None:
 
 
 def test_a_line_that_is_off_by_chance_does_not_undo_a_rule() -> None:
-    """One of forty is 2.2 of its standard errors on the wrong side; one that is 20 off is told."""
-    for off, verdict in ((2.2, "SUPPORTED"), (20.0, "PARTLY")):
+    """One of forty is 3.5 of its standard errors on the wrong side; one that is 20 off is told."""
+    for off, verdict in ((3.5, "SUPPORTED"), (20.0, "PARTLY")):
         rows = []
         for m in range(256, 256 * 41, 256):
             slower = math.exp(-off * 0.02 / 2.78) if m == 512 else 1.2
