@@ -148,10 +148,10 @@ def _told(
     looks: Sequence[Look], settings: Protocol, run: SimulatedRun, others: Sequence[Measurement] | None
 ) -> Told:
     """What the row says of these visits, in a run with these other rows; None: alone."""
-    kept = [looks[at] for at in settled_ones([visit.settled for visit, _, _ in looks], run.stream.kind)]
+    kept = [looks[at] for at in settled_ones([visit for visit, _, _ in looks], settings, run.stream.kind)]
     visits = [visit for visit, _, _ in kept]
     said = publish(visits, settings)
-    columns = said.columns() | {"settled": all(visit.settled for visit in visits)}
+    columns = said.columns() | {"settled": 2 * sum(visit.settled for visit in visits) > len(visits)}
     row = row_of(
         run.stream, [visit.samples_s for visit in visits], [at_s for *_, at_s in kept], "it", **columns
     )

@@ -109,14 +109,16 @@ def join(visits: Sequence[Measurement]) -> Measurement:
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
-    sound = [sound[at] for at in settled_ones([bool(row.settled) for row in sound], timed[0].device_kind)]
     settings = protocol_of(timed[-1])
     kept, said = sound, None
     if settings is None:  # of another version of the protocol: its row is kept as it is
         kept = sound[-1:]
     else:
+        looks = [_samples(row) for row in sound]
+        taken = settled_ones(looks, settings, timed[0].device_kind)
+        kept = [sound[index] for index in taken]
         publishing = publish if timed[0].role == "measurement" else publish_ceiling
-        said = publishing([_samples(row) for row in kept], settings)
+        said = publishing([looks[index] for index in taken], settings)
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
     if said is not None:

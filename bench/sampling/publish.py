@@ -79,21 +79,31 @@ def interval(
     return median_interval(values, effective_count(values), blocks_s, least, settings.confidence)
 
 
-def settled_ones(settled: Sequence[bool], kind: str) -> list[int]:
-    """Indices of the visits of which a row is made: on a GPU those that had settled, if two or more had.
+def settled_ones(visits: Sequence[VisitSamples], settings: Protocol, kind: str) -> list[int]:
+    """Indices of the visits of which a row is made: on a GPU those after the clock had settled.
 
-    A clock that still falls is no scatter of the case. On a CPU visits far apart tell more than windows do.
+    Where `keep` others are left, those whose windows still drifted are none of them, nor the first ones that
+    were at another level than the last: a clock that still falls is no scatter of the case. On a CPU visits
+    far apart tell more than windows do.
     """
-    those = [index for index, each in enumerate(settled) if each]
-    return those if kind == "cuda" and len(those) > 1 else list(range(len(settled)))
+    every = list(range(len(visits)))
+    if kind != "cuda":
+        return every
+    those = [index for index in every if visits[index].settled]
+    those = those if len(those) >= settings.keep else every
+    each_s = [median_of(visits[index].samples_s) for index in those]
+    level_s = median_of(each_s[-settings.keep :])
+    at_level = [abs(value_s - level_s) <= settings.agree * level_s for value_s in each_s]
+    first = at_level.index(True) if True in at_level else 0
+    return those[min(first, max(0, len(those) - settings.keep)) :]
 
 
 def publish(visits: Sequence[VisitSamples], settings: Protocol) -> Published:
     """What the visits to a case, at least one, in the order they were made, say by themselves.
 
     The median is that of all their samples together. Its interval is `interval` for one visit; for several,
-    Student's t is over their medians. It has converged if that is narrow enough and the last `keep` visits
-    agree. What other cases of the run tell of the noise is no part of it (bench/judge/within_run.py).
+    Student's t is over their medians. It has converged if the last `keep` visits agree and theirs is narrow.
+    What other cases of the run tell of the noise is no part of it (bench/judge/within_run.py).
     """
     each_s = [median_of(visit.samples_s) for visit in visits]
     step_s = max(visit.step_s for visit in visits)
@@ -109,6 +119,8 @@ def publish(visits: Sequence[VisitSamples], settings: Protocol) -> Published:
     stop: Stop = "converged"
     if len(visits) < settings.visits:
         stop = "budget"
+    elif len(visits) > settings.keep:  # what came before may have been settling
+        stop = publish(visits[-settings.keep :], replace(settings, visits=1)).stop
     elif max(last_s) - min(last_s) > settings.agree * median_of(last_s):
         stop = "visits"
     else:
