@@ -82,9 +82,9 @@ def interval(
 def settled_ones(visits: Sequence[VisitSamples], settings: Protocol, kind: str) -> list[int]:
     """Indices of the visits of which a row is made: on a GPU those after the clock had settled.
 
-    Where `keep` others are left, those whose windows still drifted are none of them, nor the first ones that
-    were at another level than the last: a clock that still falls is no scatter of the case. On a CPU visits
-    far apart tell more than windows do.
+    Where `keep` others are left, those whose windows still drifted are none of them, nor, where the last
+    `keep` agree, the first ones that were at another level: a clock that still falls is no scatter of the
+    case. On a CPU visits far apart tell more than windows do.
     """
     every = list(range(len(visits)))
     if kind != "cuda":
@@ -94,7 +94,7 @@ def settled_ones(visits: Sequence[VisitSamples], settings: Protocol, kind: str) 
     each_s = [median_of(visits[index].samples_s) for index in those]
     level_s = median_of(each_s[-settings.keep :])
     at_level = [abs(value_s - level_s) <= settings.agree * level_s for value_s in each_s]
-    first = at_level.index(True) if True in at_level else 0
+    first = at_level.index(True) if all(at_level[-settings.keep :]) else 0
     return those[min(first, max(0, len(those) - settings.keep)) :]
 
 
