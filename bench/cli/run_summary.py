@@ -67,10 +67,12 @@ def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
+    # Of somebody else's run nothing is known but what he says.
+    ends_s = run.run_ends_s(row) if row.source is None else (row.low_s, row.high_s)
     return [
         name,
         seconds_text(row.median_s),
-        half_text(row.median_s, *run.run_ends_s(row)),
+        half_text(row.median_s, *ends_s),
         _visits_text(row),
         rate_text(row),
         reached_text(row, run.roof_of(row)),
