@@ -252,7 +252,7 @@ def _where(table: pd.DataFrame, few: Bools) -> str:
                 return f"{name} of {_text(min(ours))} and more"
             if max(ours) < min(others):
                 return f"{name} of {_text(max(ours))} and less"
-        if {*ours}.isdisjoint(others) and len({*ours}) == 1:
+        if name != "intensity" and {*ours}.isdisjoint(others) and len({*ours}) == 1:
             return f"{name} {_text(ours[0])}"
     if few.sum() > MOST_NAMED:
         return ""
