@@ -131,6 +131,14 @@ def test_no_parameter_has_the_name_of_a_column_of_every_row(operator: str) -> No
     assert set(kernels.problem(operator).model_fields) & set(FIELDS) <= {"dtype"}
 
 
+GONE: dict[str, dict[str, tuple[str, ...]]] = {
+    "gemm": {"data": ("normal",)},
+    "fusion": {"chain": ("residual-layernorm", "bias-residual-layernorm")},
+    "layer": {"kind": ("mlp", "transformer-modern")},
+}
+"""What was measured once and is no more (CHANGELOG.md): operator -> parameter -> values."""
+
+
 def test_published_cases_keep_their_names() -> None:
     """What an operator gains is in its `added`, or its cases of before meet none of today's."""
     published = set()
@@ -139,6 +147,8 @@ def test_published_cases_keep_their_names() -> None:
     assert "gemm" in {operator for operator, _ in published}
     for operator, text in published:
         given = json.loads(text)
+        if any(given.get(name) in values for name, values in GONE.get(operator, {}).items()):
+            continue
         now = kernels.problem(operator)(**given).parameters()
         assert now in (given, given | OF_BEFORE), f"{operator}: `added` lacks what it has gained"
 
