@@ -129,6 +129,7 @@ def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path
     for number, words in enumerate(measuring):
         folder = tmp_path / str(number)
         where = ("--bench-device", "cpu", "--bench-results", str(folder), "--bench-budget", "20")
+        where += ("--bench-precision", "99%")
         done = hiding(AFTERWARDS, *words, *where)
         (result,) = folder.rglob("*.parquet")
         (row,) = [row for row in read_rows(result) if row.role == "measurement"]

@@ -68,15 +68,16 @@ def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, option
 
 
 def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) -> None:
-    rows = [timed(1e-6 * k * (1.0 if k % 8 else 1.25), k=k) for k in range(4000, 4064)]
+    """Each has sizes of its own: a line of both would be one line."""
     stored = {SWEEP: {"claims": [claim("ratio", "below 1").model_dump(mode="json", exclude_defaults=True)]}}
-    for unit in (QUICK, SLOWER):
+    for unit, first in ((QUICK, 4000), (SLOWER, 4064)):
+        rows = [timed(1e-6 * k * (1.0 if k % 8 else 1.25), k=k) for k in range(first, first + 64)]
         write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, rows), stored)
     ours, quick = (
         next(each for each in json.loads(printed("claims", "--json", path)) if each["sweep"] == SWEEP)
         for path in (tmp_path, tmp_path / QUICK)
     )
-    assert ours["value"] == pytest.approx(quick["value"]) and ours["pairs"] == 2 * quick["pairs"]
+    assert ours["value"] == pytest.approx(quick["value"]) and ours["lines"] == 2 * quick["lines"]
 
 
 def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.Generator) -> None:
