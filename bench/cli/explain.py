@@ -19,7 +19,7 @@ from bench.cli.one_launch import words_of
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
-from bench.format import amount_text, half_text, seconds_text, share_text
+from bench.format import NOT_MEASURABLE, amount_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import CASE
@@ -206,10 +206,11 @@ def _calibrated(row: Measurement, run: DeviceRun) -> Facts:
 def _intervals(row: Measurement, run: DeviceRun) -> Facts:
     """Where other visits of the run would find the row, and where other runs."""
     within = run.within[next(place for place, each in enumerate(run.rows) if each is row)]
-    if within is not None:
+    if within is not None and row.source is None:
         by = "its visits" if within.by == "visits" else "assumed: no case was visited twice"
-        text = f"95 of 100 visits within {half_text(row.median_s, *run.run_ends_s(row))} ({by})"
-        yield "in this run", text
+        half = half_text(row.median_s, *run.run_ends_s(row))
+        told = half if half == NOT_MEASURABLE else f"95 of 100 visits within {half}"
+        yield "in this run", f"{told} ({by})"
     if (found := interval(row, within)) is None or row.median_s is None:
         yield "in other runs", "no interval: too few samples" if row.samples_s else "no interval is known"
         return

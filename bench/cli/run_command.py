@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
 _NUMBER = re.compile(r"[0-9]+")
+ImplementationOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="Only these; default: all but gemm's held to one tile; with --kernel the library and ours.",
+    ),
+]
 KernelOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,13 +57,7 @@ def run(
             "m=n=k=64..4096 moves several together.",
         ),
     ] = None,
-    implementation: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...",
-            help="Only these; default: all but gemm's held to one tile; with --kernel the library and ours.",
-        ),
-    ] = "",
+    implementation: ImplementationOption = "",
     kernel: KernelOption = None,
     show_inputs: Annotated[
         bool,

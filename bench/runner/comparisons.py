@@ -56,6 +56,8 @@ LAUNCH_S, LINK_BYTE_PER_S = 2e-6, 25e9
 (PCIe 4.0 x16 carries 31.5 in each direction)."""
 VISIT_S, LAUNCHES = 0.6, 16
 """Seconds that a visit is taken to last however small its case, and launches that it makes however large."""
+ALIKE = 1.1
+"""Costs that are no farther apart than this factor are taken to be alike."""
 UNSURE = {False: ((8.0, 1 / 4, 1.0), (8.0, 4.0, 1.0)), True: ((1.0, 0.7, 1.5), (1.0, 1.15, 1.5))}
 """Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the
 ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of its
@@ -238,11 +240,17 @@ def clusters(claim: Claim, rows: pd.DataFrame) -> int:
 
 
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
-    """The places of so many clusters: those that cost nothing more, then some of the cheaper half."""
+    """The places of so many clusters: those that cost nothing more, then some of the cheaper half.
+
+    What costs hardly more than that half counts with it: on a GPU nearly all does, and the smallest cases
+    alone, which are little more than a launch, would tell nothing of the others.
+    """
     places = sorted(range(len(costs_s)), key=costs_s.__getitem__)
     chosen = [place for place in places if costs_s[place] == 0.0][:count]
     others = places[len(chosen) :]
-    others = others[: max(count - len(chosen), len(others) // 2)]
+    half = max(count - len(chosen), len(others) // 2)
+    most_s = ALIKE * max((costs_s[place] for place in others[:half]), default=0.0)
+    others = [place for place in others if costs_s[place] <= most_s]
     return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
 
 

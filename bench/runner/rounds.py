@@ -13,9 +13,9 @@ to a case without any what first visits to its implementation took so far.
 from __future__ import annotations
 
 import random
+from bisect import insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from bench.device.detect import Device
@@ -34,7 +34,8 @@ from bench.sweep.load import Case
 SAMPLING_S: Mapping[DeviceKind, tuple[float, float]] = {"cpu": (0.15, 1.0), "cuda": (7.0, 7.0)}
 """Least and most wall seconds that a visit may sample, settling included. Visits differ by more than their
 samples tell, so several short ones tell more than one long one. A GPU's visit ends as soon as its clock has
-settled, most within 0.3 s; work at the power limit may take seconds, whatever the budget."""
+settled: within 0.3 s in a rehearsal, on no GPU yet, and after seconds at the power limit, whatever the
+budget."""
 SAMPLING_SHARE, MOMENTS = 0.8, 5
 """Share of the budget that so many visits to each case may sample, between those limits. More are not
 worth it: visits nearer than a fifth of the run are one moment of it (bench/judge/within_run.py)."""
@@ -96,10 +97,10 @@ class Rounds:
         """Key of a case -> the rows of its visits."""
         self._again_s: dict[str, float] = {}
         """Key of a case -> wall seconds that another visit is taken to cost."""
-        self._first_s: dict[Hashable, list[float]] = {}
-        """Kind of a case -> wall seconds of the first visits to such cases."""
+        self._first_s: dict[Hashable, float] = {}
+        """Kind of a case -> the least wall seconds that a first visit to such a case took."""
         self._beside_s: list[float] = []
-        """Wall seconds of visits without their sampling."""
+        """Wall seconds of visits without their sampling, in ascending order."""
         self._ceilings_s = 0.0
         """Wall seconds of the first visits to ceilings."""
         self._launch_s: dict[str, float | None] = {}
@@ -135,12 +136,12 @@ class Rounds:
         if taken_s is None or row.status in ("crashed", "timeout"):  # which tell nothing of other visits
             return
         if is_first:
-            self._first_s.setdefault(_kind(case), []).append(taken_s)
+            self._first_s[_kind(case)] = min(taken_s, self._first_s.get(_kind(case), taken_s))
             self._ceilings_s += taken_s * (case.role != "measurement")
         beside_s = taken_s - (row.measure_s or 0.0)
-        self._beside_s.append(beside_s)
+        insort(self._beside_s, beside_s)
         if is_first:  # what was compiled, or chosen, is there the next time
-            beside_s = min(beside_s, median(self._beside_s))
+            beside_s = min(beside_s, self._usual_beside_s())
         self._again_s[case.key] = beside_s + (row.measure_s or 0.0)
 
     @property
@@ -194,12 +195,10 @@ class Rounds:
         fresh = [case for case in self._unvisited(comparison) if self._refusal(case) is None]
         if self.budget_s is None or not (fresh and self._first_s):
             return True
-        keys = (key for each in self.comparisons for key in each.keys)
-        once = {key for key in keys if len(self._rows.get(key, ())) == 1}
-        second_s = sum(self._again_s.get(key, 0.0) for key in once)
         cost_s = sum(map(self._cost_s, fresh))
         if self.settings.visits > 1:
-            cost_s += sum(map(self._second_s, fresh)) + second_s
+            once = (key for key, (row, *more) in self._rows.items() if row.role == "measurement" and not more)
+            cost_s += sum(map(self._second_s, fresh)) + sum(self._again_s.get(key, 0.0) for key in once)
         return cost_s <= self._spare_s()
 
     def _due(self) -> list[Case]:
@@ -330,13 +329,16 @@ class Rounds:
         """
         if case.key in self._again_s:
             return self._again_s[case.key]
-        alike = self._first_s.get(_kind(case)) or [s for every in self._first_s.values() for s in every]
-        return min(alike, default=0.0)
+        known_s = self._first_s.get(_kind(case))
+        return min(self._first_s.values(), default=0.0) if known_s is None else known_s
 
     def _second_s(self, case: Case) -> float:
         """Expected wall seconds of the second visit to a case that has none."""
-        beside_s = median(self._beside_s) if self._beside_s else 0.0
-        return min(self._cost_s(case), beside_s + self._sampling_s(case))
+        return min(self._cost_s(case), self._usual_beside_s() + self._sampling_s(case))
+
+    def _usual_beside_s(self) -> float:
+        """The middle one of what visits took without their sampling, wall seconds."""
+        return self._beside_s[len(self._beside_s) // 2] if self._beside_s else 0.0
 
     def _roofs_s(self) -> float:
         """Expected wall seconds of the last visits, those to the roofs."""
