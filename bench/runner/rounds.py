@@ -48,7 +48,7 @@ LAUNCHES = 16
 """Launches that sampling needs, settling included, for an interval to be known."""
 CEILINGS_SHARE = 0.25
 """Largest share of the budget for both visits to the ceilings, where there are other cases."""
-SENTINEL_ROUND = 10.0
+SENTINEL_ROUND = 5.0
 """Times the cost of the sentinels that a round takes which begins with a visit to them."""
 LATEST = 1.02
 """Times the budget: no visit begins that is expected to end later."""
@@ -91,6 +91,8 @@ class Rounds:
         self.comparisons: Sequence[CaseGroup] = ()
         """What is measured whole or not at all, in the order of the first visits."""
         self._ceilings: list[Case] = []
+        self._cases: dict[str, Case] = {}
+        """Key -> case, ceilings apart, in the order of the comparisons."""
         self._claimed: set[str] = set()
         """Keys of the cases that decide a claim."""
         self._rows: dict[str, list[Measurement]] = {}
@@ -118,6 +120,7 @@ class Rounds:
         self._ceilings = [case for case in every if case.role != "measurement"]
         others = [case for case in every if case.role == "measurement"]
         self.comparisons = [CaseGroup((case,)) for case in others] if comparisons is None else comparisons
+        self._cases = {case.key: case for each in self.comparisons for case in each.cases}
         self._claimed = {key for each in self.comparisons if each.claim is not None for key in each.keys}
         self._itinerary = None
 
@@ -207,8 +210,7 @@ class Rounds:
         While any lack visits, those with the fewest; then those with the widest intervals, as far as there is
         time.
         """
-        cases = {case.key: case for each in self.comparisons for case in each.cases}
-        begun = [case for key, case in cases.items() if key in self._rows]
+        begun = [case for key, case in self._cases.items() if key in self._rows]
         if lacking := [case for case in begun if self._lacks_visits(case)]:
             fewest = min(len(self._rows[case.key]) for case in lacking)
             return [case for case in lacking if len(self._rows[case.key]) == fewest]
@@ -284,7 +286,7 @@ class Rounds:
         if case.role != "measurement":
             return CEILING_S[self.device.kind]["roof" if case.role == "roof" else "probe"]
         least_s, most_s = SAMPLING_S[self.device.kind]
-        visits = MOMENTS * len({key for each in self.comparisons for key in each.keys})
+        visits = MOMENTS * len(self._cases)
         share_s = most_s if self.budget_s is None else SAMPLING_SHARE * self.budget_s / max(1, visits)
         rows = self._rows.get(case.key)
         launch_s = rows[-1].median_s if rows else self._predicted_s(case)
@@ -359,13 +361,14 @@ class Rounds:
 
     def left(self, elapsed_s: float) -> tuple[int, float]:
         """About how many visits are to come, those that only narrow intervals apart, and their seconds."""
-        first = [case for case in self._ceilings if case.key not in self._rows]
-        again = [case for case in self._ceilings if case.role == "roof"]
-        cases = {case.key: case for each in self.comparisons for case in each.cases}
-        visits = [(case, self.settings.visits - len(self._rows.get(key, ()))) for key, case in cases.items()]
-        due = [*((case, 1) for case in (*first, *again)), *visits]
-        count = sum(max(0, number) for _, number in due)
-        seconds = sum(max(0, number) * self._cost_s(case) for case, number in due)
+        due = [(case, 1) for case in self._ceilings if case.key not in self._rows]
+        due += [(case, 1) for case in self._ceilings if case.role == "roof"]
+        wanted = self.settings.visits
+        due += [(case, max(0, wanted - len(self._rows.get(key, ())))) for key, case in self._cases.items()]
+        count, beside_s, seconds = sum(number for _, number in due), self._usual_beside_s(), 0.0
+        for case, number in due:
+            known_s = self._again_s.get(case.key)
+            seconds += number * (beside_s + self._sampling_s(case) if known_s is None else known_s)
         return count, seconds if self.budget_s is None else min(seconds, max(0.0, self.budget_s - elapsed_s))
 
 
