@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class GitError(Exception):
-    """Git is not there, took too long or failed; the message is its own last line."""
+    """Git is not there, took too long or failed; the message is what git says last, in one line."""
 
 
 def git(
@@ -23,8 +23,9 @@ def git(
     except FileNotFoundError as error:
         raise GitError("there is no git here") from error
     except subprocess.CalledProcessError as error:
-        says = error.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(says[-1] if says else f"exit code {error.returncode}") from error
+        said = error.stderr.decode(errors="replace")
+        last = said[max(said.rfind("fatal: "), said.rfind("error: "), 0) :]  # with the remedy below it
+        raise GitError(" ".join(last.split()) or f"exit code {error.returncode}") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise GitError(str(error)) from error
     return done.stdout

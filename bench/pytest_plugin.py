@@ -108,9 +108,11 @@ def pytest_configure(config: pytest.Config) -> None:
     Runs before pytest-benchmark's own pytest_configure, which reads these options once.
     """
     import kernels
+    from bench.cli.terminal import lose_no_run_for_a_letter
     from bench.runner.options import Options, runs_for
     from bench.runner.run import RESULTS
 
+    lose_no_run_for_a_letter()
     given = config.option
     if refusal := _refusal(config):
         _refuse(refusal)

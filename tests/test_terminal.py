@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import io
 import os
 import pty
 import subprocess
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import table as tables
+from bench.cli.application import run_process
 from bench.cli.run_lines import progress_line
 from bench.cli.terminal import Live, stages, wrapped
 from tests.bench.rows import row
@@ -133,3 +136,15 @@ def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(
             say("writing 123")
         out, err = capsys.readouterr()
         assert (out, err) == ("", expected)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_a_letter_that_the_output_cannot_have_loses_no_run(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    monkeypatch.setattr(atexit, "register", lambda leave: None)
+    run_process(lambda: print("… ─"))
+    sys.stdout.flush()
+    assert written.getvalue().decode(encoding) == {"latin-1": "? ?", "cp1252": "… ?"}[encoding] + "\n"

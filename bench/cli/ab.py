@@ -229,8 +229,9 @@ def _changed(old: Path, new: Path) -> bool:
 
 
 def _git(*words: str, refusal: str = "git failed in this checkout") -> bytes:
-    """What git says in this checkout; UserError with the refusal if it fails."""
+    """What git says in this checkout; UserError with its own reason if it fails, or else the refusal."""
     try:
         return git(ROOT, *words)
     except GitError as error:
-        raise UserError(refusal) from error
+        where, said = refusal.partition(":")[0], str(error)
+        raise UserError(refusal if said.startswith("exit code") else f"{where}: {said}") from error

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench.cli.former_commands import FORMER
-from bench.cli.terminal import wrapped
+from bench.cli.terminal import lose_no_run_for_a_letter, wrapped
 from bench.errors import BUG, UserError
 
 DeviceOption = Annotated[
@@ -40,6 +40,7 @@ def run_process(app: Callable[[], object]) -> None:
     has not ended by then aborts the process, whatever its exit code (apache/arrow#34314).
     """
     code = 1
+    lose_no_run_for_a_letter()
 
     def leave() -> None:
         with suppress(OSError):

@@ -54,6 +54,8 @@ def opening_lines(run: Run) -> list[str]:
         )
     if run.shard is not None:
         lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
+    if run.no_commit:
+        lines.append(f"the commit of these rows is unknown: {run.no_commit}")
     if run.unusable:
         lines.append(f"no GPU is measured: {run.unusable}")
     return [part for line in lines for part in wrapped(line)]

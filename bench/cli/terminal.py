@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -10,6 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
+
+
+def lose_no_run_for_a_letter() -> None:
+    """Print `?` for a letter that the encoding of the output does not have, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where a process has no output
+            stream.reconfigure(errors="replace")
 
 
 def columns() -> int | None:

@@ -67,7 +67,7 @@ def report(device: Device, found: list[Finding], seconds: float) -> dict[str, An
         "verdict": VERDICTS[exit_code(found)],
         "exit_code": exit_code(found),
         "seconds": seconds,
-        "commit": commit(),
+        "commit": commit()[0],
         "device": {name: getattr(device, name) for name in facts},
         "findings": [finding.json() for finding in found],
     }

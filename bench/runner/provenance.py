@@ -24,32 +24,32 @@ UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
 """Columns that name the machine and its device."""
 
 
-def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown.
+def commit() -> tuple[str, str]:
+    """(commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; why it is unknown).
 
-    Git is asked first. A copy without .git may lie in somebody else's repository, whose commit is not ours.
-    UserError if STATED decides and is no commit.
+    One of the two is empty. Git is asked first. A copy without .git may lie in somebody else's repository,
+    whose commit is not ours. UserError if STATED decides and is no commit.
     """
     if not (ROOT / ".git").exists():
-        return _stated_commit()
+        return _stated_commit(f"{ROOT} is a copy without .git")
     commands = (
         ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
         ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
     )
     try:
         described, untracked = (git(ROOT, *words, timeout_s=10) for words in commands)
-    except GitError:
-        return _stated_commit()
+    except GitError as error:
+        return _stated_commit(str(error))
     name = described.decode().strip()
-    return f"{name.removesuffix('+')}+" if untracked else name
+    return (f"{name.removesuffix('+')}+" if untracked else name), ""
 
 
-def _stated_commit() -> str:
+def _stated_commit(reason: str) -> tuple[str, str]:
     given = os.environ.get(STATED, "")
     commit = re.fullmatch("([0-9a-f]{7,40})([+]?)", given or ARCHIVED)
     if given and not commit:
         raise UserError(f"{STATED}={given!r}: give 7 to 40 hexadecimal digits, and + if files differ")
-    return commit[1][:12] + commit[2] if commit else ""
+    return (commit[1][:12] + commit[2], "") if commit else ("", f"{reason}; {STATED} may state it")
 
 
 def origin(device: Device, tags: Mapping[str, str]) -> dict[str, str | None]:

@@ -117,7 +117,8 @@ class Run:
         self.parts_s = dict.fromkeys(PARTS, 0.0)
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
         self._concurrent = None if self.device.index is None else self.concurrent_gpus
-        self._commit = commit()
+        self._commit, self.no_commit = commit()
+        """`no_commit`: why the commit of its rows is unknown; empty if it is known."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}{self.suffix}"
         self._origin = origin(self.device, self.tags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import resource
 import signal
@@ -17,6 +18,8 @@ def answers_only() -> TextIO:
     """The standard output, line by line, for answers alone: prints of libraries now go to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a kernel's file prints must not fail for its letters
+        sys.stdout.reconfigure(errors="replace")
     return answers
 
 

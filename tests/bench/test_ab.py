@@ -240,6 +240,14 @@ def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[s
     assert code == 2 and says in text and "Traceback" not in text
 
 
+def test_of_a_checkout_of_another_user_git_s_own_remedy_is_said(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    code, text = ab("--ref", "HEAD", CASE)
+    assert code == 2 and "detected dubious ownership" in text and "--add safe.directory" in text
+
+
 def test_of_the_same_code_a_false_alarm_is_no_failure(checkout: Path, measure: Measure) -> None:
     for budget, code, says in (("60", 0, "1 case: 1 SLOWER"), ("1", 3, "had too few rounds for an interval")):
         measure(Machine(3, 1.5))

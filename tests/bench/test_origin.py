@@ -147,6 +147,9 @@ def test_a_commit_that_git_cannot_tell_is_empty(
         monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     (checkout / "kernels" / "new.py").touch()
     assert commit_of_a_row(tmp_path / "row") == ""
+    says = {"another owner": "safe.directory", "no repository": "without .git", "no git": "no git here"}
+    reason = Run(gpu(3), tmp_path).no_commit
+    assert says.get(why, "fatal: ") in reason and "ROOFBENCH_COMMIT may state it" in reason
     monkeypatch.setenv("ROOFBENCH_COMMIT", "0123456789abcdef+")
     assert commit_of_a_row(tmp_path / "stated") == "0123456789ab+"
     (file,) = (tmp_path / "stated").rglob("*.parquet")
