@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     import kernels
     from bench.cli.terminal import lose_no_run_for_a_letter
-    from bench.runner.options import Options, runs_for
+    from bench.runner.options import Options, run_for
     from bench.runner.run import RESULTS
 
     lose_no_run_for_a_letter()
@@ -120,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
     values["suite"] = given.bench_suite or _usual_suite(config)
     options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:
-        (run,) = runs_for(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
+        run = run_for(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
     except UserError as error:
         _refuse(str(error))
     config.stash[RUN] = run

@@ -29,7 +29,7 @@ every_end() {
     done
 }
 
-names='from bench.device.detect import chosen; print(*[str(each).split()[0] for each in chosen("all")])'
+names='from bench.device.detect import every_device; print(*[str(each).split()[0] for each in every_device()])'
 units=$("$python" -c "$names") || exit 2
 for unit in $units; do
     measure "$unit" "$@" &

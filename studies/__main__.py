@@ -83,10 +83,10 @@ def peers(
     device: Annotated[str, typer.Option("--bench-device", help="cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """The same ten launches by our runs and by other harnesses at equal wall time: how well each repeats."""
-    from bench.device.detect import chosen
+    from bench.device.detect import detect
     from studies import peers
 
-    (of, *_) = chosen(device)
+    of = detect(device)
     tools = 1 + len(peers.OTHERS) + (len(peers.ON_GPU) if of.kind == "cuda" else 0)
     seconds = round(60 * minutes / (max(rounds, 1) * tools), 1)
     for line in peers.peers_lines(peers.turns(file, of, seconds, rounds)):

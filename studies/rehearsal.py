@@ -36,7 +36,7 @@ from bench.judge.claims import VERDICTS, Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import runs
 from bench.runner.limits import launch_limit_s
-from bench.runner.options import TAGS, Options, runs_for
+from bench.runner.options import TAGS, Options, run_for
 from bench.runner.run import Run, RunResult
 from bench.runner.worker_process import WorkerDied
 from bench.worker.clock import HostClock
@@ -110,7 +110,7 @@ def made_bench(gpu: SimulatedGpu) -> Bench:
 def in_virtual_time(gpu: SimulatedGpu) -> Iterator[None]:
     """Within it there is this GPU alone, and runs are made on it in this process."""
     replaced = {
-        "runner.options.chosen": lambda wanted: [gpu.device],
+        "runner.options.detect": lambda wanted: gpu.device,
         "runner.supervisor.Worker": lambda *_, **__: InProcess(gpu),
         "worker.__main__.kernels": SimpleNamespace(operator=lambda name: simulated.stand_in(name, gpu)),
         "worker.measure_case.Arena": simulated.arenas(gpu),
@@ -143,7 +143,7 @@ def rehearsed(device: Device, options: Options, seed: int = 1) -> Rehearsal:
     gpu = SimulatedGpu(device, simulated.VirtualTime(seed), seed)
     gc.freeze()  # each visit collects: what is imported need not be looked at
     with in_virtual_time(gpu):
-        (run,) = runs_for(options, kernels.problem)
+        run = run_for(options, kernels.problem)
         run.plan(run.order(run.cases))
         lines = opening_lines(run)
         progress = Progress(run, lines.append, None)

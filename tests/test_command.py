@@ -53,7 +53,7 @@ BAD_SWEEPS = [
 REFUSALS = [
     (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; `python -m bench list --all` shows"),
     (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
-    (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
+    (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda or cuda:N"),
     (["--bench-device", "all"], "`--bench-device all` is a shell loop over --bench-device cuda:N"),
     (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
     (["--bench-budget", "0"], "--bench-budget 0: give seconds"),

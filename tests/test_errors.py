@@ -92,8 +92,7 @@ def test_a_former_name_is_answered_by_what_takes_its_place(name: str) -> None:
     if name.startswith("--"):
         code, said = pytested(str(ROOT / "bench"), "--benchmark", *name.split())
         assert code == (2 if " " in name else 4) and FORMER[name] in said
-        if " " not in name:
-            assert refused("bench", "nightly", name) == FORMER[name]
+        assert refused("bench", "nightly", *name.split()) == FORMER[name]
     else:
         words = name.split() if name.startswith("plots ") else ("bench", *name.split())
         assert refused(*words, MISSING) == FORMER[name]

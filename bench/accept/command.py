@@ -53,10 +53,10 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
     from bench.runner.run import RESULTS
 
     folder = (results or RESULTS).absolute()
-    made = measure(Options(device=device, suite=SUITE, budget=budget, results=folder))
-    if why := next((result.reason for result in made if result.reason), ""):
-        raise UserError(f"accept: {why}")
-    return [result.path for result in made if result.path is not None]
+    result = measure(Options(device=device, suite=SUITE, budget=budget, results=folder))
+    if result.reason:
+        raise UserError(f"accept: {result.reason}")
+    return [result.path] if result.path is not None else []
 
 
 def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = None) -> list[JudgedKind]:

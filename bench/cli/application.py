@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,6 +79,7 @@ class Commands(TyperGroup):
             ]
             given = [word for word in words if word.startswith("--")]
             former = [f"{words[0]} {word}" for word in (*words[1:2], *given)] if words else []
+            former += map(" ".join, pairwise(words))
             for word in (*words[:1], *former, *given):
                 if word in FORMER:
                     raise UserError(FORMER[word])

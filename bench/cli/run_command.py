@@ -81,7 +81,7 @@ def run(
     """
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
-    from bench.device.detect import chosen
+    from bench.device.detect import detect
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
@@ -89,7 +89,7 @@ def run(
     if once:
         launch_once(words, implementation, kernel or [], cache, bench_device)
         return
-    device = chosen(bench_device)[0]
+    device = detect(bench_device)
     find, sweep = requested("run", words, device, implementation, kernel or [], cache)
     if show_inputs:
         typer.echo(_file_to_begin_with(sweep, device), nl=False)
@@ -102,10 +102,10 @@ def run(
             precision=bench_precision,
             results=(bench_results or RESULTS).absolute(),
         )
-        results = measure(options, find)
-    if any(result.reason for result in results):
+        result = measure(options, find)
+    if result.reason:
         raise typer.Exit(2)
-    if not any(row.is_timed and row.role == "measurement" for result in results for row in result.rows):
+    if not any(row.is_timed and row.role == "measurement" for row in result.rows):
         raise typer.Exit(3)
 
 

@@ -14,37 +14,29 @@ from bench.cli.run_lines import Progress, opening_lines
 from bench.cli.terminal import Live
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
-from bench.runner.options import Options, runs_for
+from bench.runner.options import Options, run_for
 from bench.runner.run import Run, RunResult
 from bench.sweep.load import Find
 
 
-def measure(options: Options, find: Find = kernels.problem) -> list[RunResult]:
-    """Measure every requested case, report progress on standard output, and return the outcome by device.
+def measure(options: Options, find: Find = kernels.problem) -> RunResult:
+    """Measure every requested case, report progress on standard output, and return the outcome.
 
-    Devices are measured one after the other. UserError if it cannot begin. After Ctrl-C, or if results can no
-    longer be written, the results say so and where the rows are, and no further device is measured; a mistake
-    of ours is raised when the rows are safe.
+    UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the result says so and
+    where the rows are; a mistake of ours is raised when the rows are safe.
     """
-    runs = runs_for(options, find)
+    run = run_for(options, find)
     try:
-        for run in runs:
-            for line in checked_kernels(list(run.cases.values()), run.worker, run.device):
-                typer.echo(line)
-            run.plan(run.order(run.cases))
-        for number, run in enumerate(runs):
-            if number:
-                run.begin()
-            if _measured(run).journal:
-                break
+        for line in checked_kernels(list(run.cases.values()), run.worker, run.device):
+            typer.echo(line)
+        run.plan(run.order(run.cases))
+        return _measured(run)
     finally:
-        for run in runs:
-            run.interrupted()  # which changes nothing of a run that has been finished
-    return [run.result for run in runs if run.result is not None]
+        run.interrupted()  # which changes nothing of a run that has been finished
 
 
 def _measured(run: Run) -> RunResult:
-    """Measure the planned cases of one run."""
+    """Measure the planned cases."""
     terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     try:
         wait_until_quiet(run, terminal.line)

@@ -84,8 +84,8 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", wanted):
         gpus, _ = _gpus(libcuda)
         raise UserError(
-            f"--bench-device {wanted}{meant(wanted, ('auto', 'cpu', 'cuda', 'all'))}: give auto, cpu, cuda, "
-            f"cuda:N or, to measure, all; {_there_is(gpus)}"
+            f"--bench-device {wanted}{meant(wanted, ('auto', 'cpu', 'cuda'))}: "
+            f"give auto, cpu, cuda or cuda:N; {_there_is(gpus)}"
         )
     if wanted == "cpu":
         return _cpu(root)
@@ -100,10 +100,8 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
     return _cuda_device(*gpus[index])
 
 
-def chosen(wanted: str = "auto", libcuda: str = LIBRARY) -> list[Device]:
-    """The devices to measure: the one `detect` finds; for `all` every GPU, or the CPU if there is none."""
-    if wanted != "all":
-        return [detect(wanted, libcuda)]
+def every_device(libcuda: str = LIBRARY) -> list[Device]:
+    """Every GPU, or the CPU if there is none."""
     gpus, _ = _gpus(libcuda)
     return [_cuda_device(*gpu) for gpu in gpus] or [_cpu(ROOT)]
 

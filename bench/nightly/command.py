@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.cli.application import ResultsOption
-from bench.device.detect import chosen
+from bench.cli.application import DeviceOption, ResultsOption
+from bench.device.detect import detect
 from bench.environment.dependencies import AFTERWARDS, demand, refuse_if_missing
 from bench.errors import UserError, write_text
 
 Baseline = Annotated[
     Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
 ]
-Devices = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or all (GPUs); default: what is here.")]
 Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")]
 Cases = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
@@ -38,7 +36,7 @@ Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, al
 def nightly(
     bench_results: ResultsOption = None,
     baseline: Baseline = None,
-    bench_device: Devices = "auto",
+    bench_device: DeviceOption = "auto",
     bench_sweep: Sweeps = None,
     bench_case: Cases = None,
     bench_suite: Suite = None,
@@ -54,9 +52,9 @@ def nightly(
     fit, or the input is bad. 3: the run broke.
     """
     from bench.cli.whole_run import measure
-    from bench.nightly.night import Tonight, night, worst
+    from bench.nightly.night import night
     from bench.nightly.report import nightly_lines
-    from bench.runner.options import Options, short_name
+    from bench.runner.options import Options
     from bench.runner.run import RESULTS
     from bench.sweep.suites import CORE
 
@@ -76,14 +74,9 @@ def nightly(
         shard=bench_shard,
         resume=bench_resume,
     )
-    nights: list[Tonight] = []
-    for device in chosen(bench_device):
-        of_device = replace(options, device=short_name(device))
-        nights.append(night(device, baseline, of_device, measure, typer.echo))
-        if nights[-1].broken:  # by Ctrl-C, say: nothing more is measured
-            break
-    page = "\n".join(line for tonight in nights for line in nightly_lines(tonight))
+    tonight = night(detect(bench_device), baseline, options, measure, typer.echo)
+    page = "\n".join(nightly_lines(tonight))
     typer.echo(f"\n{page}")
     if summary is not None:
         write_text(summary, page)
-    raise typer.Exit(worst(tonight.exit_code for tonight in nights))
+    raise typer.Exit(tonight.exit_code)

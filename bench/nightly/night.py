@@ -131,22 +131,16 @@ class Tonight:
         return CLEAN if self.compared or self.is_learning else NOT_COMPARABLE
 
 
-def worst(codes: Iterable[int]) -> int:
-    """The exit code of several devices: 3 before 1 before 2 before 0."""
-    order = (CLEAN, NOT_COMPARABLE, REGRESSION, BROKEN)
-    return max(codes, key=order.index, default=CLEAN)
-
-
 def night(
     device: Device,
     baseline: Path | None,
     options: Options,
-    measure: Callable[[Options], Sequence[RunResult]],
+    measure: Callable[[Options], RunResult],
     say: Callable[[str], None],
 ) -> Tonight:
     """Measure the device, if it is fit, and judge what came of it.
 
-    `options` are those of the run, of this device alone, which `measure` makes; `say` shows a line.
+    `options` are those of the run, which `measure` makes; `say` shows a line.
     """
     tonight = Tonight(device, unfit=fitness(device))
     for remark in tonight.unfit:
@@ -158,12 +152,12 @@ def night(
     return tonight
 
 
-def _measure(tonight: Tonight, options: Options, measure: Callable[[Options], Sequence[RunResult]]) -> None:
+def _measure(tonight: Tonight, options: Options, measure: Callable[[Options], RunResult]) -> None:
     """Make the run; note its result file, or the reason why it has none."""
     began_s = time.perf_counter()
     try:
         with _terminated_as_by_ctrl_c():
-            (result,) = measure(options)
+            result = measure(options)
     except UserError as error:
         tonight.refusal = str(error)
     except KeyboardInterrupt:

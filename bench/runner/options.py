@@ -1,4 +1,4 @@
-"""Options of a run, as texts of the command line and of the environment, and the runs that they ask for."""
+"""Options of a run, as texts of the command line and of the environment, and the run that they ask for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.device.detect import Device, chosen, unusable_gpu
+from bench.device.detect import detect, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.runner.cases import chosen_cases
@@ -42,58 +42,44 @@ class Options:
     resume: bool = False
 
 
-def runs_for(options: Options, find: Find, *, timing: bool = True, opens: bool = True) -> list[Run]:
-    """A run on each device that the options name. UserError if they cannot work: nothing is then open.
+def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = True) -> Run:
+    """The run that the options ask for. UserError if they cannot work: nothing is then open.
 
     `find` gives an operator's problem class. Without `timing` no case is read; without `opens` no journal
-    begins and no device is locked.
+    begins and the device is not locked.
     """
     others = OtherProcesses()
     if options.suite is not None and (options.sweeps or options.cases):
         given = "--bench-sweep" if options.sweeps else "--bench-case"
         raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
-    devices = chosen(options.device)
-    # GPUs of one kind share a folder, so runs on several at once need names of their own.
-    several = len(devices) > 1 or concurrent_gpus() > 1
-    made = [_run(options, find, device, several, others, timing) for device in devices]
-    try:
-        for run in made if timing and opens else ():
-            run.open()
-    except UserError:
-        for run in made:
-            run.interrupted()
-        raise
-    return made
-
-
-def _run(
-    options: Options, find: Find, device: Device, several: bool, others: OtherProcesses, timing: bool
-) -> Run:
-    shard = Shard.of(options.shard) if options.shard is not None else None
+    device = detect(options.device)
     # One that there is not is refused when its sweeps are loaded.
     suite = None if options.suite is None else suites().get(options.suite)
+    # GPUs of one kind share a folder, so runs on several at once need names of their own.
+    beside_others = device.index is not None and concurrent_gpus() > 1
     run = Run(
         device,
         options.results,
         budget_s(options.budget, device.kind, suite),
         precision(options.precision),
         options.resume,
-        shard=shard,
+        shard=Shard.of(options.shard) if options.shard is not None else None,
         concurrent_gpus=concurrent_gpus(),
         tags=tags_of(os.environ.get(TAGS, "")),
-        suffix=f"-gpu{device.index}" if several and device.index is not None else "",
+        suffix=f"-gpu{device.index}" if beside_others else "",
         suite=f"{options.suite}: {suite.title}" if suite else "",
-        unusable=unusable_gpu() if device.kind == "cpu" and options.device in ("auto", "all") else "",
+        unusable=unusable_gpu() if device.kind == "cpu" and options.device == "auto" else "",
         others=others,
     )
     if timing:
         run.choose(chosen_cases(options.suite, options.sweeps, options.cases, device, find))
+    if timing and opens:
+        try:
+            run.open()
+        except UserError:
+            run.interrupted()
+            raise
     return run
-
-
-def short_name(device: Device) -> str:
-    """`cpu` or `cuda:0`."""
-    return "cpu" if device.index is None else f"cuda:{device.index}"
 
 
 def concurrent_gpus() -> int:

@@ -18,7 +18,7 @@ from bench.runner import options as asked
 from bench.runner import rounds, worker_process
 from bench.runner import run as runs
 from bench.runner.cases import ChosenCases
-from bench.runner.options import Options, runs_for
+from bench.runner.options import Options, run_for
 from bench.runner.run import Run
 from bench.sweep.load import Case, load
 
@@ -108,14 +108,11 @@ def opened(folder: Path, cases: list[Case], index: int = 0, **settings: Any) -> 
     return run
 
 
-def begun(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int = 1, **options: Any
-) -> list[Run]:
-    """Runs of one visit to these cases on as many GPUs, planned. There is no GPU to have ceilings."""
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], **options: Any) -> Run:
+    """A run of one visit to these cases, planned. There is no GPU to have ceilings."""
     monkeypatch.setattr(asked, "Run", partial(Run, visits=1))
-    monkeypatch.setattr(asked, "chosen", lambda wanted: [gpu(index) for index in range(count)])
+    monkeypatch.setattr(asked, "detect", lambda wanted: gpu(0))
     monkeypatch.setattr(asked, "chosen_cases", lambda *_: ChosenCases(cases))
-    made = runs_for(Options("all", results=folder / "results", **options), kernels.problem)
-    for run in made:
-        run.plan(run.order(run.cases))
-    return made
+    run = run_for(Options(results=folder / "results", **options), kernels.problem)
+    run.plan(run.order(run.cases))
+    return run

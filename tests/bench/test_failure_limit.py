@@ -158,7 +158,7 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
 
 
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run,) = begun(folder, monkeypatch, cases(folder))
+    run = begun(folder, monkeypatch, cases(folder))
     answering(run, "triton", [])
     run.worker.renewed["the device no longer answers"] = 2
     lines, closing, frame = shown(run)
@@ -176,7 +176,7 @@ def test_an_implementation_without_its_function_is_named_once(
 ) -> None:
     lacking = without_function("gemm", "triton")
     monkeypatch.setitem(BROKEN, "reason", lacking)
-    (run,) = begun(folder, monkeypatch, cases(folder))
+    run = begun(folder, monkeypatch, cases(folder))
     answering(run, "triton", asked := [])
     lines, closing, rows = shown(run)
     assert asked.count("triton") == sum(lacking in line for line in lines) == closing.count(lacking) == 1

@@ -23,7 +23,7 @@ from bench.device.detect import detect
 from bench.device.health import Unfit
 from bench.errors import UserError
 from bench.format import count_text
-from bench.nightly.night import Tonight, night, worst
+from bench.nightly.night import Tonight, night
 from bench.nightly.report import nightly_lines
 from bench.runner import options as run_options
 from bench.runner.cases import ChosenCases
@@ -79,9 +79,9 @@ class Machine:
         path = self.write()
         return RunResult(self.device, read_rows(path), path)
 
-    def measure(self, options: Options) -> list[RunResult]:
+    def measure(self, options: Options) -> RunResult:
         self.options.append(options)
-        return [self.leaves(self)]
+        return self.leaves(self)
 
     def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Tonight:
         options = Options(device="cuda:0", results=self.results)
@@ -271,36 +271,19 @@ def test_a_night_dated_after_tonight_is_told(machine: Machine) -> None:
     assert f"{run_id(30)} is dated after tonight" in page(machine.nights(NIGHTS))
 
 
-def test_of_several_devices_the_worst_counts() -> None:
-    assert [worst(codes) for codes in ([], [0, 2], [2, 1, 0], [0, 1, 3, 2])] == [0, 2, 1, 3]
-
-
 @pytest.fixture
 def commanded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """The machine as the one that the command finds and measures."""
-    monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: [machine.device])
+    monkeypatch.setattr("bench.nightly.command.detect", lambda wanted: machine.device)
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr("bench.cli.whole_run.measure", lambda options, **_: machine.measure(options))
     return machine
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_each_device_has_a_night_of_its_own(
-    commanded: Machine, interrupted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that is not fit does not keep the others; after Ctrl-C none is begun."""
-    machine = commanded
-    devices = [replace(machine.device, index=at, name=f"H{at}", uuid=f"GPU-{at}") for at in range(3)]
-    monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: devices)
-    unfit = [Unfit("mig", "is partitioned", True)]
-    monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [] if device.index else unfit)
-    if interrupted:
-        machine.leaves = Mock(side_effect=KeyboardInterrupt())
-    done = CliRunner().invoke(app, ["nightly", "--bench-results", str(machine.results)])
-    begun = ["cuda:1"] if interrupted else ["cuda:1", "cuda:2"]
-    assert [asked.device for asked in machine.options] == begun
-    assert done.exit_code == (3 if interrupted else 2), done.output
-    assert done.output.count("\n# ") == (2 if interrupted else 3)
+def test_after_ctrl_c_the_command_ends_as_broken(commanded: Machine) -> None:
+    commanded.leaves = Mock(side_effect=KeyboardInterrupt())
+    done = CliRunner().invoke(app, ["nightly", "--bench-results", str(commanded.results)])
+    assert done.exit_code == 3 and done.output.count("\n# ") == 1, done.output
 
 
 def test_the_command_writes_its_page_and_ends_with_the_code(commanded: Machine, tmp_path: Path) -> None:
@@ -322,7 +305,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     """The real run in this process, of which a worker process without torch is all that is made up."""
     folder = several.stand_in(tmp_path, monkeypatch)
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
-    monkeypatch.setattr(run_options, "chosen", lambda wanted: [several.gpu(0)])
+    monkeypatch.setattr(run_options, "detect", lambda wanted: several.gpu(0))
     monkeypatch.setattr(run_options, "chosen_cases", lambda *_: ChosenCases(several.small(folder, [1, 2, 3])))
     options = Options(results=folder / "results", budget="inf")
 

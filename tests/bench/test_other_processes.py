@@ -123,7 +123,7 @@ def test_a_run_warns_before_it_measures_and_asks_a_gpu_before_its_own_worker_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = several.stand_in(tmp_path, monkeypatch)
-    (run,) = begun(folder, monkeypatch, small(folder, [1]))
+    run = begun(folder, monkeypatch, small(folder, [1]))
     log: list[str] = []
 
     def unfit(_: Device, others: OtherProcesses) -> list[Unfit]:
@@ -152,7 +152,7 @@ def test_a_run_warns_before_it_measures_and_asks_a_gpu_before_its_own_worker_is_
 def busy_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, list[str], list[str]]]:
     """A run of 30 s on a device that is as busy as the list says, look by look, and what was said."""
     folder = several.stand_in(tmp_path, monkeypatch)
-    (run,) = begun(folder, monkeypatch, small(folder, [1]), budget="30")
+    run = begun(folder, monkeypatch, small(folder, [1]), budget="30")
     looks: list[str] = []
     monkeypatch.setattr(quiet, "busy_line", lambda *_: looks.pop(0))
     monkeypatch.setenv(quiet.WAIT, "60")

@@ -1,11 +1,7 @@
-"""Runs on several GPUs, one after the other, and beside others: by GPUs that are not there."""
+"""Runs on a GPU, and beside others: by GPUs that are not there."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +10,6 @@ from bench.cli.run_lines import opening_lines
 from bench.cli.whole_run import measure
 from bench.errors import UserError
 from bench.runner.options import CONCURRENT, Options
-from bench.runner.run import Run
 from bench.store.journal import recover
 from bench.store.parquet import read_frame, read_rows
 from tests.bench import several
@@ -27,66 +22,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return several.stand_in(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
-    """Options of a run on each of two GPUs, over three small cases."""
-    for run in begun(folder, monkeypatch, small(folder, [1, 2, 3]), count=2):
-        run.interrupted()
-    return Options("all", results=folder / "results")
-
-
-def test_one_after_the_other_is_measured_and_each_worker_sees_its_own_gpu(
-    two: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_worker_sees_its_own_gpu_whatever_mask_comes_from_outside(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mask from outside says which GPUs there are; each worker's own says which is its."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,3")
-    results = measure(two)
-    assert [result.device.index for result in results] == [0, 1]
-    for index, result in enumerate(results):
-        assert result.path is not None and not result.reason
-        rows = read_rows(result.path)
-        assert [row.configuration for row in rows] == [f"GPU-{index}"] * 3
-        assert {(row.status, row.device_id, row.concurrent_gpus) for row in rows} == {("ok", f"id{index}", 1)}
-    assert capsys.readouterr().out.count("roofbench: Made up, 2 SMs") == 2
+    run = opened(folder, small(folder, [1]), index=1)
+    ((_, row),) = run.walk()
+    assert (row.configuration, row.device_id, row.concurrent_gpus) == ("GPU-1", "id1", 1)
+    run.interrupted()
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "no worker"])
-def test_what_ends_one_run_ends_all_and_what_was_visited_is_safe(
-    two: Options, folder: Path, how: str
-) -> None:
-    """GPU 0 hangs in its second visit, until Ctrl-C comes."""
-    if how == "no worker":
-        (folder / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
-        (first,) = measure(two)
-        assert "cuda:0 (Made up) cannot be measured" in first.reason and not first.rows
-        return
-    (folder / "hang-GPU-0-2").touch()
-    os.mkfifo(folder / "here-GPU-0-2")
-    # A signal of its own wakes the main thread where it waits for the worker; interrupt_main would not.
-    wake = partial(signal.pthread_kill, threading.main_thread().ident or 0, signal.SIGINT)
-    ends = threading.Thread(target=lambda: (folder / "here-GPU-0-2").read_bytes() or wake())
-    ends.start()
-    (first,) = measure(two)
-    ends.join()
-    assert first.journal is not None and first.reason == "the measuring was interrupted"
-    assert [row.status for row in recover(first.journal).rows] == ["ok"], "what was given up left no row"
-    assert not list(folder.rglob("*.parquet"))
-
-
-def test_a_refusal_of_one_device_leaves_none_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second device that another run holds is refused before the first is measured."""
-    opens, made = Run.open, list[Run]()
-
-    def held(run: Run) -> None:
-        made.append(run)
-        if run.device.index == 1:
-            raise UserError("cuda:1 is being measured")
-        opens(run)
-
-    monkeypatch.setattr(Run, "open", held)
-    with pytest.raises(UserError, match="cuda:1 is being measured"):
-        begun(folder, monkeypatch, small(folder, [1]), count=2)
-    assert len(made) == 2 and made[0].interrupted() is None, "its journal is closed"
+def test_without_a_worker_the_run_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(folder, monkeypatch, small(folder, [1])).interrupted()
+    (folder / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
+    result = measure(Options(results=folder / "results"))
+    assert "cuda:0 (Made up) cannot be measured" in result.reason and not result.rows
 
 
 def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
@@ -94,7 +44,7 @@ def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
 ) -> None:
     cases = small(folder, [1, 2])
     monkeypatch.setenv(CONCURRENT, "8")
-    (run,) = begun(folder, monkeypatch, cases)
+    run = begun(folder, monkeypatch, cases)
     opening = " ".join(line.strip() for line in opening_lines(run))
     assert "timed at the same time as other GPUs, 8 in all" in opening and "never compared" in opening
     assert run.run_id.endswith("-gpu0"), "the others write into this folder, too"
@@ -114,7 +64,7 @@ def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
 
 def test_what_cannot_run_has_its_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, onednn]"))
-    (run,) = begun(folder, monkeypatch, small(folder, [1, 2]))
+    run = begun(folder, monkeypatch, small(folder, [1, 2]))
     assert {case.implementation for case in run.requested} == {"cublas"}
     assert len(list(run.walk())) == 2
     result = run.finish()
@@ -125,7 +75,7 @@ def test_what_cannot_run_has_its_row(folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "fail-2").touch()
-    (run,) = begun(folder, monkeypatch, small(folder, list(range(1, 101))))
+    run = begun(folder, monkeypatch, small(folder, list(range(1, 101))))
     *_, (_, last) = run.walk(1)
     assert run.stopped == "stopped after 1 failures" and (last.status, last.reason) == ("wrong", "made so")
     run.finish()
@@ -134,6 +84,6 @@ def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run,) = begun(folder, monkeypatch, small(folder, [1, 2, 3]), budget="0.001")
+    run = begun(folder, monkeypatch, small(folder, [1, 2, 3]), budget="0.001")
     assert not list(run.walk(1)) and not run.stopped and len(run.rounds.left_out) == 1
     run.interrupted()

@@ -15,7 +15,7 @@ import pytest
 
 import kernels
 from bench.errors import UserError
-from bench.runner.options import Options, runs_for
+from bench.runner.options import Options, run_for
 from bench.runner.resume import RunFacts, begin, go_on
 from bench.runner.run import Run
 from bench.runner.shard import Shard
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_what_says_no_part_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UserError) as refused:
-        runs_for(Options(shard=text), kernels.problem)
+        run_for(Options(shard=text), kernels.problem)
     says = f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)"
     assert str(refused.value) == says
 
@@ -65,7 +65,7 @@ def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
     """The run over our sweeps, those of its cases that run, and those that get a row without running."""
     some = [] if is_deep() else ["gemm", "softmax"]
     options = Options(device="cpu", results=folder, shard=shard, sweeps=some)
-    (run,) = runs_for(options, kernels.problem, opens=False)
+    run = run_for(options, kernels.problem, opens=False)
     return run, run.order(run.cases), [case.key for case in run.elsewhere]
 
 

@@ -23,7 +23,7 @@ from bench.runner.comparisons import (
     cases_of_suite,
 )
 from bench.runner.limits import impossible
-from bench.runner.options import Options, runs_for
+from bench.runner.options import Options, run_for
 from bench.sweep.load import Case, every_sweep, sweep_name
 from bench.sweep.suites import CORE, TOUR, LoadedSuite, load_suite, suites
 from tests.bench.several import H100, gpu
@@ -229,7 +229,7 @@ def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> N
         (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
     ):
         with pytest.raises(UserError, match="--bench-suite") as refusal:
-            runs_for(options, kernels.problem, opens=False)
+            run_for(options, kernels.problem, opens=False)
         assert says in str(refusal.value)
     done = CliRunner().invoke(app, ["list", "gemm", "--suite", "tour"])
     assert done.exit_code == 2 and "chooses among all sweeps" in done.output

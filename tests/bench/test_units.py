@@ -99,7 +99,7 @@ def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.G
 def test_runs_of_two_devices_that_have_one_id_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes, each on a GPU of another kind, began in the same second; both are resumed by one."""
+    """Two processes, each on a GPU of another kind, began in the same second; both are resumed."""
     folder = several.stand_in(tmp_path, monkeypatch)
     devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
     cases = small(folder, [1, 2])
@@ -110,14 +110,13 @@ def test_runs_of_two_devices_that_have_one_id_are_told_apart(
         begun.rounds.plan(cases)
         next(begun.walk())
         assert begun.interrupted() is not None
-    monkeypatch.setattr(options, "chosen", lambda wanted: devices)
     monkeypatch.setattr(options, "chosen_cases", lambda *_: ChosenCases(cases))
     monkeypatch.setattr(options, "Run", partial(Run, visits=1))
-    results = measure(options.Options("all", results=folder / "results", resume=True))
-    assert [each.device.slug for each in results] == ["made-up", "made-up-too"]
-    for each in results:
-        assert each.path is not None and each.path.stem == RUN
-        assert {row.device for row in read_rows(each.path)} == {each.device.slug} and len(each.rows) == 2
+    for device in devices:
+        monkeypatch.setattr(options, "detect", lambda wanted, device=device: device)
+        found = measure(options.Options(results=folder / "results", resume=True))
+        assert found.path is not None and found.path.stem == RUN
+        assert {row.device for row in read_rows(found.path)} == {device.slug} and len(found.rows) == 2
 
 
 def test_tonight_is_the_night_of_this_unit(tmp_path: Path, chance: np.random.Generator) -> None:
