@@ -3,17 +3,13 @@
     L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
     L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
     L2  structure   a GPU's matrix products: tiles, waves, split K, caches (bench/model/tile_wave.py)
-                    all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
-                    there, special functions / the units for them)
+                    all else: kernels * t0 + max(FLOP / peak, bytes by where they lie / bandwidth there,
+                    special functions / the units for them)
     L3  learned     from timings of many GPUs, with the interval of nine in ten (bench/model/pooled.py)
 
 L2 says by what a launch is bound: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions.
-Its *factor* is how much longer an implementation takes than its bytes or FLOP need: one number for each kind
-of case (operator, implementation, data type, everything about it that is no number), from two of its own rows
-that are designated by their size and not scored. Where a kind has fewer than four rows, that of the kind in
-any data type and layout; 1 where those are too few as well. A CPU's matrix products have no tiles that we
-know; what they have is a start of their own and operands to pack, two numbers from three designated rows
-(implementation_factors.py). L2-priors is L2 with nothing fitted: measured ceilings, shared priors.
+Of a GPU's matrix products its constants are fitted to calibration shapes; L2-priors is L2 with nothing
+fitted: measured ceilings, shared priors. A CPU's matrix products have no tiles that we know.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ from bench.case_name import row_name
 from bench.model import calibration, tile_wave
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
-from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
 from bench.model.roofline import (
     WITHOUT_ROOF,
@@ -124,9 +119,6 @@ def structured(
     predictions["structured_s"] = predictions["structured_s"].where(
         gpu, predictions["structured_s"].fillna(predictions["priors_s"])
     )
-    products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
-    apply_starts(predictions, rows[products_of_cpu])
-    apply_factors(predictions, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
     return predictions
 
 

@@ -28,12 +28,6 @@ def check_plot(plot: Plot, at: Place, kind: type[Problem]) -> None:
         if plot.x not in ("m", "n"):
             raise Mistake((*at, "x"), f"tiles quantize m and n; x: {plot.x} is neither")
     whole = whole_numbers(kind)
-    if plot.kind == "heatmap":
-        for key, name in (("x", plot.x), ("y", plot.y)):
-            if name not in whole:
-                raise Mistake((*at, key), unknown("number", name, kind.operator, whole))
-        if plot.x == plot.y:
-            raise Mistake((*at, "y"), f"a heatmap has two parameters; x and y are both {plot.x}")
     columns = [*COLUMNS, *parameters]
     of_plot = f"a plot of {kind.operator}"
     for key, names, what, of, possible in (

@@ -58,16 +58,15 @@ class Plot(Strict):
     """One figure drawn from the sweep's rows."""
 
     kind: Annotated[
-        Literal["curve", "quantization", "heatmap"],
+        Literal["curve", "quantization"],
         BeforeValidator(lambda kind: "curve" if kind in FORMER_KINDS else kind),
     ] = "curve"
     """quantization: rate and duration over m or n of kernels held to one tile, beside the staircase that
-    tiles and waves predict; heatmap: measured / predicted over two parameters."""
+    tiles and waves predict."""
     x: Text
     """The parameter along the horizontal axis."""
     y: Text = "median_s"
-    """median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted; of a heatmap, the
-    parameter along the vertical axis."""
+    """median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted."""
     lines: OneOrList[Text] = ("implementation",)
     """Columns that tell the lines apart."""
     panels: OneOrList[Text] = ()
@@ -79,17 +78,14 @@ class Plot(Strict):
 
     @model_validator(mode="after")
     def _is_drawn_in_one_way(self) -> Plot:
-        if self.kind == "heatmap" and "y" not in self.model_fields_set:
-            raise ValueError("kind: heatmap needs y, the parameter along the vertical axis")
-        if self.kind == "curve" and self.y not in QUANTITIES:
+        if self.y not in QUANTITIES:
             near = meant(self.y, QUANTITIES)
             raise ValueError(f"y cannot be {shown(self.y)}{near}; it is one of {', '.join(QUANTITIES)}")
         if self.per and self.y == "rate":
             raise ValueError("per divides a duration; a rate is for each second already")
-        takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
-        given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
-        if given:
-            raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")
+        given = self.model_fields_set - {"kind", "x"}
+        if self.kind == "quantization" and given:
+            raise ValueError(f"kind: quantization is drawn one way: leave out {', '.join(sorted(given))}")
         return self
 
 

@@ -133,8 +133,3 @@ def caption(rows: pd.DataFrame) -> str:
 def ring(axes: Axes, points: pd.DataFrame) -> None:
     """Draw a ring around `placed` rows to which a curve was fitted."""
     axes.plot(points["at"], points["y"], label="_fitted", ls="", zorder=4.5, **RING)
-
-
-def fitted() -> Line2D:
-    """The legend's entry of the rings."""
-    return Line2D([], [], label="calibrates the prediction", ls="", **RING)

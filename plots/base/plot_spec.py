@@ -6,7 +6,6 @@ lines, whatever the plot says, and so do implementations and memory layouts wher
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -31,12 +30,8 @@ MOST_LINES = 6
 """Most lines of a panel up to which columns of HOW join them."""
 MOST_GUESSED = 48
 """Most panels of a guessed curve."""
-FEWEST_MAPPED = 200
-"""Fewest rows of a guessed heatmap."""
-FEWEST_SWEPT = 4
-"""Fewest distinct values of either parameter of a guessed heatmap."""
-
-
+FEW_PANELS, FEWEST_POINTS = 4, 1.5
+"""Beyond so many panels a guessed curve has lines of so many points in the mean, at least."""
 Quantity = Literal["duration", "rate", ""]
 
 
@@ -51,10 +46,8 @@ class Section:
     """The axes, x or y, that must be logarithmic; others are if their values span far."""
     per: tuple[str, ...] = ()
     """Numeric columns whose product durations are divided by; such a section has no rates."""
-    kind: Literal["curve", "quantization", "heatmap"] = "curve"
-    """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
-    y: str = ""
-    """The parameter along the vertical axis of a heatmap."""
+    kind: Literal["curve", "quantization"] = "curve"
+    """The kind of figure; quantization uses only x."""
     quantity: Quantity = ""
     """What a curve shows; empty, of a sweep that declared no plot: both, one after the other."""
     decided: tuple[str, ...] = ()
@@ -89,8 +82,6 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
         key = replace(section, log=frozenset(), quantity="")
         if section.kind == "curve":
             key = _side_by_side(completed(key, rows), rows, sides)
-        elif section.kind == "heatmap":
-            key = _apart(key, rows)
         first, log = merged.get(key, (section.quantity, frozenset()))
         merged[key] = first, log | section.log
     title = str(declared.get("title", ""))
@@ -137,18 +128,14 @@ def _can_show(rows: pd.DataFrame, section: Section) -> bool:
         return False
     if section.kind == "curve":
         return True
-    timed = rows[rows["median_s"].notna()]
-    if section.kind == "heatmap":
-        numeric = _numeric(timed)
-        return all(name in numeric and timed[name].nunique() > 1 for name in (section.x, section.y))
-    gpu = timed[timed["device_kind"] == "cuda"]
+    gpu = rows[rows["median_s"].notna() & (rows["device_kind"] == "cuda")]
     return section.x in ("m", "n") and any(map(forced_tile, gpu["implementation"].unique()))
 
 
 def _declared(declared: Mapping[str, Any]) -> list[Section]:
-    """The sections of the declared plots."""
+    """The sections of the declared plots; heatmaps, which older result files declare, are drawn no more."""
     try:
-        plots = [Plot.model_validate(plot) for plot in declared.get("plot", ())]
+        plots = [Plot.model_validate(p) for p in declared.get("plot", ()) if p.get("kind") != "heatmap"]
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         title = declared.get("title", "a sweep")
@@ -159,9 +146,8 @@ def _declared(declared: Mapping[str, Any]) -> list[Section]:
 
 
 def _section(plot: Plot) -> Section:
-    y = plot.y if plot.kind == "heatmap" else ""
     quantity: Quantity = ("rate" if plot.y == "rate" else "duration") if plot.kind == "curve" else ""
-    return Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per, plot.kind, y, quantity)
+    return Section(plot.x, plot.lines, plot.panels, frozenset(plot.log), plot.per, plot.kind, quantity)
 
 
 def _numeric(rows: pd.DataFrame) -> list[str]:
@@ -176,29 +162,20 @@ def _numeric(rows: pd.DataFrame) -> list[str]:
 def _guess(rows: pd.DataFrame) -> list[Section]:
     """A curve over the numeric parameter with most distinct values, if there is one.
 
-    If that made too many panels, or panels of single points, it is heatmaps over each two of the three
-    parameters with most values, or nothing if there are too few rows.
+    Nothing if that made too many panels, or panels of single points, as random sizes do.
     """
     numeric = _numeric(rows)
     count = {name: rows[name].nunique() for name in numeric}
     if not count:
         return []
-    names = sorted(count, key=lambda name: -count[name])
     # What is known of a chain of loads is the time of one of them.
     per = ("steps",) if (rows["operator"] == "latency").all() else ()
-    curve = Section(names[0], per=per)
+    curve = Section(max(numeric, key=lambda name: count[name]), per=per)
     whole = completed(curve, rows)
     panels = rows.groupby(list(whole.panels), dropna=False).ngroups if whole.panels else 1
     points = rows.groupby([*whole.lines, *whole.panels], dropna=False)[curve.x].nunique()
-    scattered = not _in_step(rows, whole, numeric) or (panels > FEWEST_SWEPT and float(points.mean()) < 1.5)
-    if panels <= MOST_GUESSED and not scattered:
-        return [curve]
-    swept = [name for name in names[:3] if count[name] >= FEWEST_SWEPT]
-    if len(rows) < FEWEST_MAPPED:
-        return []
-    # In the order of the parameters, the first upwards: k over n, k over m, n over m.
-    pairs = itertools.combinations([name for name in numeric if name in swept], 2)
-    return [Section(x, kind="heatmap", y=y) for x, y in pairs]
+    single = panels > FEW_PANELS and float(points.mean()) < FEWEST_POINTS
+    return [curve] if panels <= MOST_GUESSED and not single and _in_step(rows, whole, numeric) else []
 
 
 def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bool:
@@ -212,16 +189,6 @@ def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bo
         for _, line in lines
         for name in moving
     )
-
-
-def _apart(section: Section, rows: pd.DataFrame) -> Section:
-    """The heatmap with a panel for each way in which rows were run; other differences share cells."""
-    numeric = _numeric(rows)
-    words = [name for name in parameter_names(rows) if name not in numeric]
-    ways = dict.fromkeys((*IDENTITY, *words))
-    differ = [name for name in ways if rows[name].nunique(dropna=False) > 1]
-    panels = [name for name in section.panels if name in rows.columns and name not in (section.x, section.y)]
-    return replace(section, panels=tuple(dict.fromkeys((*panels, *differ))))
 
 
 def completed(section: Section, rows: pd.DataFrame) -> Section:

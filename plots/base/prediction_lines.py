@@ -154,6 +154,6 @@ def explained(rows: pd.DataFrame) -> list[str]:
         gpu = (rows["device_kind"] == "cuda") & rows["product_m"].notna()
         what = "tiles, waves, split K and caches too"
         if not gpu.any():
-            what = "caches and passes too, and what a few designated cases tell of the others of their kind"
+            what = "caches, kernels of a launch and special functions too"
         sentences.append(f"With structure: {what}.")
     return sentences

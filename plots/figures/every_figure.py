@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +14,7 @@ from plots.base import verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_in
-from plots.figures import heatmap, quantization, roofline, sweep
-
-DRAWS: Mapping[str, Callable[[DeviceRun, pd.DataFrame, Section], Iterator[Page]]] = {
-    "quantization": quantization.draw,
-    "heatmap": heatmap.draw,
-}
-"""Kind of a section -> what draws it; a curve is drawn once for each quantity."""
+from plots.figures import quantization, roofline, sweep
 
 
 def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], object]) -> list[Path]:
@@ -63,9 +57,9 @@ def _pages(
 
 
 def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
-    """(name, pages) of each figure of a section."""
-    if section.kind in DRAWS:
-        yield section.kind, DRAWS[section.kind](run, rows, section)
+    """(name, pages) of each figure of a section; a curve has one for each quantity."""
+    if section.kind == "quantization":
+        yield section.kind, quantization.draw(run, rows, section)
     else:
         for quantity in sweep.quantities(rows, section):
             yield quantity, sweep.draw(run, rows, section, quantity)

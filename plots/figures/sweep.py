@@ -148,14 +148,12 @@ class _Drawing:
             places = sorted(places) if len(places) <= FEW else []
         self.bars: list[Any] = places
         self.predicted = prediction_lines.shown(shown)
-        # Where every point calibrates, as in a sweep of ceilings, rings would tell nothing.
-        self.ringed = bool(shown["calibrating"].any() and not shown["calibrating"].all())
         x = shown[section.x].map({bar: at for at, bar in enumerate(places)}) if places else shown[section.x]
         at = x.to_numpy(dtype=float)
         self.log_x = not places and (("x" in section.log and float(at.min()) > 0) or scale.spans_far(at))
         # Only the columns that the panels need: splitting a hundred into lines is slower than drawing.
         names = [section.x, *section.lines, *section.panels]
-        names += ["suspect", "imported", "calibrating", "role", "median_s", *column]
+        names += ["suspect", "imported", "role", "median_s", *column]
         names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
         slim = shown[list(dict.fromkeys(names))]
         self.points = measured_points.placed(slim, at, column, self.factor)
@@ -172,8 +170,6 @@ class _Drawing:
     def further_entries(self) -> list[Entry]:
         """Entries of the legend beside the lines."""
         entries: list[Entry] = [prediction_lines.entry(self.predicted)] if self.predicted else []
-        if self.ringed:
-            entries.insert(0, measured_points.fitted())
         if self.shown["suspect"].any():
             entries.insert(0, style.flagged(4.4))
         return [*measured_points.arrows(self.points), *entries]
@@ -267,8 +263,6 @@ class _Drawing:
                 axes.bar(points["at"], points["y"], 0.9 * wide, **how)
             measured_points.series(axes, points, look, joined=not self.bars)
             predicted.draw(points, look.color, 0.9 * wide)
-            if self.ringed:
-                measured_points.ring(axes, points[points["calibrating"] & points["y"].notna()])
             if self.bars and len(lines) * len(self.bars) <= MOST_NUMBERS:
                 _number(axes, points)
         lost = rows[rows["y"].isna()]

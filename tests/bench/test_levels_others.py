@@ -1,4 +1,4 @@
-"""The third level of what is no matrix product of a GPU: memory, caches, special functions, and factors."""
+"""The third level of what is no matrix product of a GPU: memory, caches, special functions."""
 
 from __future__ import annotations
 
@@ -125,34 +125,6 @@ def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generat
     assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
 
 
-def products(chance: np.random.Generator, count: int, start_s: float, per_byte_s: float) -> list[Measurement]:
-    """Matrix products of a CPU that take this much longer than the second level says."""
-    sizes = [tuple(int(2**s) for s in row) for row in chance.uniform(5, 12, (count, 3))]
-    bare = [timed(Gemm(m=m, n=n, k=k, dtype="bfloat16"), "onednn", None, **CPU) for m, n, k in sizes]
-    plain = told(bare)["structured_s"]
-    return [
-        dataclasses.replace(row, median_s=s + start_s + per_byte_s * row.byte_moved)
-        for row, s in zip(bare, plain, strict=True)
-    ]
-
-
-def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
-    for start_s, per_byte_s in ((20e-6, 0.0), (0.0, 1e-10), (8e-6, 2e-10), (0.0, 0.0)):
-        rows = products(chance, 12, start_s, per_byte_s)
-        found = told(rows)
-        assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy(), rel=1e-6)
-        assert (found["priors_s"] <= found["structured_s"] * (1 + 1e-9)).all()
-        assert found["calibrating"].sum() == 3
-        order = found.sort_values("flop", kind="stable")["calibrating"].to_numpy().nonzero()[0]
-        assert list(order) == [0, 4, 7]
-        begun = start_s > (found["priors_s"] + per_byte_s * found["byte_moved"]) * (1 + 1e-6)
-        assert (found["structured_limiter"][begun] == "launch").all()
-    # Quicker than the second level: nothing is taken off.
-    quick = [dataclasses.replace(r, median_s=(r.median_s or 0) * 0.5) for r in products(chance, 9, 0.0, 0.0)]
-    found = told(quick)
-    assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
-
-
 def test_files_from_before_the_sizes_of_products() -> None:
     """Their columns are null: such a product is taken as any other row, and counts no special functions."""
     older = {"product_m": None, "product_n": None, "product_k": None, "special_functions": None}
@@ -166,100 +138,6 @@ def test_files_from_before_the_sizes_of_products() -> None:
     assert found["structured_s"].to_numpy() == pytest.approx(
         [FLOOR_S + max(flop_s, moved_s), FLOOR_S + byte_s]
     )
-
-
-# ---- factors
-
-
-def kind(
-    chance: np.random.Generator, count: int, factor: float, noise: float = 0.0, **facts: Any
-) -> list[Measurement]:
-    """Copies that take this many times as long above the floor."""
-    made = []
-    for length in lengths(chance, count):
-        row = copy(length, **facts)
-        seconds = FLOOR_S + factor * (row.byte / COPY) * float(np.exp(chance.normal(0, noise)))
-        made.append(dataclasses.replace(row, median_s=seconds))
-    return made
-
-
-def test_a_kind_has_a_factor_of_two_of_its_rows(chance: np.random.Generator) -> None:
-    for count in (4, 5, 9, 40):
-        factor = float(chance.uniform(0.5, 3.0))
-        found = told(kind(chance, count, factor))
-        assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
-        plain = FLOOR_S + found["byte"] / COPY
-        assert found["priors_s"].to_numpy() == pytest.approx(plain.to_numpy())
-        assert found["calibrating"].sum() == 2
-        # They are those at a quarter and three quarters of the way, by the bytes that they move.
-        order = found.sort_values("byte_moved")["calibrating"].to_numpy().nonzero()[0]
-        assert list(order) == [round(0.25 * (count - 1)), round(0.75 * (count - 1))]
-
-
-def test_fewer_than_four_have_none(chance: np.random.Generator) -> None:
-    three = kind(chance, 3, 2.0)
-    twice = [*three, *(dataclasses.replace(row, sweep="other") for row in three)]
-    untimed = [copy(length) for length in lengths(chance, 5)]
-    warm = kind(chance, 3, 2.0, cache="warm", flushed=True)
-    ceilings = [
-        dataclasses.replace(row, sweep="ceilings/stream", role="roof") for row in kind(chance, 5, 2.0)
-    ]
-    for rows in (three, twice, [*three, *untimed], [*three, *warm], [*three, *ceilings]):
-        found = told(rows)
-        assert (found["structured_s"] == found["priors_s"]).all()
-        assert (found["calibrating"] == found["sweep"].str.startswith("ceilings")).all()
-
-
-def test_a_kind_with_too_few_rows_has_the_factor_of_all_types_and_layouts(
-    chance: np.random.Generator,
-) -> None:
-    """Two rows of each of two data types: four together, of which two say the factor."""
-    factor, other = chance.uniform(1.5, 3.0, 2)
-    rows = []
-    for dtype in ("float32", "bfloat16"):
-        for n in chance.choice(np.arange(64, 4096), 2, replace=False):
-            rows.append(timed(Activation(function="relu", n=int(n), c=4096, dtype=dtype), "aten", None))
-    # A kind of its own, with a factor of its own, that the coarser one must not touch.
-    for n in chance.choice(np.arange(64, 4096), 6, replace=False):
-        problem = Activation(function="relu", direction="backward", n=int(n), c=4096, dtype="float32")
-        rows.append(timed(problem, "aten", None))
-    plain = told(rows)["structured_s"].to_numpy()
-    factors = np.array([factor] * 4 + [other] * 6)
-    timed_rows = [
-        dataclasses.replace(row, median_s=FLOOR_S + f * (base - FLOOR_S))
-        for row, base, f in zip(rows, plain, factors, strict=True)
-    ]
-    found = told(timed_rows)
-    assert found["structured_s"].to_numpy() == pytest.approx(FLOOR_S + factors * (plain - FLOOR_S))
-    assert found["calibrating"].to_numpy()[:4].sum() == 2 and found["calibrating"].to_numpy()[4:].sum() == 2
-
-
-def test_kinds_do_not_mix(chance: np.random.Generator) -> None:
-    """Implementation, data type, direction, function, condition: each kind with a factor of its own."""
-    sizes = [int(x) for x in chance.choice(np.arange(2**22, 2**24), 6, replace=False)]
-    kinds: list[dict[str, Any]] = [
-        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "cold"},
-        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "triton", "cache": "cold"},
-        {"function": "relu", "dtype": "float16", "direction": "forward", "name": "aten", "cache": "cold"},
-        {"function": "relu", "dtype": "float32", "direction": "backward", "name": "aten", "cache": "cold"},
-        {"function": "silu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "cold"},
-        {"function": "relu", "dtype": "float32", "direction": "forward", "name": "aten", "cache": "warm"},
-    ]
-    rows, factors = [], []
-    for one in kinds:
-        factor = float(chance.uniform(1.0, 4.0))
-        for n in sizes:
-            problem = Activation(
-                n=n, function=one["function"], dtype=one["dtype"], direction=one["direction"]
-            )
-            bare = timed(problem, one["name"], None, cache=one["cache"], flushed=True)
-            (plain,) = told([bare])["structured_s"]
-            rows.append(dataclasses.replace(bare, median_s=FLOOR_S + factor * (plain - FLOOR_S)))
-            factors.append(factor)
-    chance.shuffle(rows)  # type: ignore[arg-type]
-    found = told(rows)
-    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
-    assert found["calibrating"].sum() == 2 * len(kinds)
 
 
 # ---- what share of its roof a row reached

@@ -225,15 +225,9 @@ OF_PLOTS = {
     "{x: k, y: rate, per: m}": "per divides a duration; a rate is for each second already",
     "{x: k, y: speed}": "y cannot be 'speed'; it is one of median_s, rate",
     "{x: n, kind: quantisation}": "kind cannot be 'quantisation' (did you mean quantization?); "
-    "it is one of curve, quantization, heatmap",
+    "it is one of curve, quantization",
     "{x: n, kind: quantization, y: rate, panels: m}": "kind: quantization is drawn one way: "
     "leave out panels, y",
-    "{kind: heatmap, x: m}": "kind: heatmap needs y, the parameter along the vertical axis",
-    "{kind: heatmap, x: m, y: m}": "a heatmap has two parameters; x and y are both m",
-    "{kind: heatmap, x: m, y: median_s}": "toy has no number 'median_s'; it has m, n, k",
-    "{kind: heatmap, x: causal, y: m}": "toy has no number 'causal'; it has m, n, k",
-    "{kind: heatmap, x: m, y: k, per: n, lines: n}": "kind: heatmap is drawn one way: leave out lines, per",
-    "{kind: heatmap, x: m, y: k, panels: o}": f"a plot of toy has no column 'o'; it has {COLUMNS}",
 }
 LESS = "{id: MM-01, says: s, expect: above 1, ratio: {of: {m: 1}, less: {of: {q: 1}}}}"
 OF_TOPS = {

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import random
-import statistics
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -177,22 +176,6 @@ def quantized(
             half = abs(chance.gauss(0.008, 0.006)) * median_s
             ends = {"low_s": median_s - half, "high_s": median_s + half}
             yield row(machine, where, problem, name, median_s=median_s, **ends)
-
-
-def paired(
-    machine: Machine, where: str, problems: Iterator[Gemm], ours: dict[str, float]
-) -> Iterator[Measurement]:
-    """The library, and each of ours at about this share of its rate, with samples of 0.5 % noise."""
-    for problem in problems:
-        base = row(machine, where, problem, "cublas").median_s or 0.0
-        for name, share in ({"cublas": 1.0} | ours).items():
-            chance = random.Random(f"{where} {seeding(problem)} {name}")
-            middle = base if name == "cublas" else base / (share * chance.lognormvariate(0, 0.05))
-            samples_s = [middle * (1 + abs(chance.gauss(0, 0.005))) for _ in range(60)]
-            median_s = statistics.median(samples_s)
-            half = (0.001 + abs(chance.gauss(0.003, 0.003))) * median_s
-            ends = {"low_s": median_s - half, "high_s": median_s + half}
-            yield row(machine, where, problem, name, median_s=median_s, samples_s=samples_s, **ends)
 
 
 def only(run: DeviceRun, sweeps: Collection[str]) -> DeviceRun:

@@ -21,7 +21,7 @@ from plots.base.page import Page
 from plots.figures import every_figure, generations
 from tests.drawing import drawn
 from tests.plots.drawn import assert_readable, loaded, said
-from tests.plots.synthetic import H100, H200, Machine, ceilings, paired, quantized, row
+from tests.plots.synthetic import H100, H200, Machine, ceilings, quantized, row
 
 SAYS = "A statement of the documents that takes more than one line of a narrow figure to say in words"
 NEAREST = {"of": {"k": "!%8"}, "to": {"k": "%8"}, "pair": "nearest k", "per": "flop"}
@@ -31,14 +31,12 @@ PLOTS: dict[str, dict[str, str]] = {
     "gemm/curve": {"x": "k"},
     "gemm/rate": {"x": "k", "y": "rate"},
     "gemm/tiles": {"kind": "quantization", "x": "n"},
-    "gemm/map": {"kind": "heatmap", "x": "n", "y": "k"},
     "gemm/former": {"kind": "accuracy", "x": "k"},
 }
 OF_SWEEPS = {
     "gemm/curve": "duration",
     "gemm/rate": "rate",
     "gemm/tiles": "quantization",
-    "gemm/map": "heatmap",
     "gemm/former": "duration",
 }
 STEMS = [
@@ -57,8 +55,6 @@ def rows(machine: Machine) -> Iterator[Measurement]:
         yield row(machine, sweep, problem, name, median_s=seconds)
     staircase = [Gemm(m=27648, n=n, k=4096, dtype="float16", layout="NT") for n in range(112, 1025, 16)]
     yield from quantized(machine, "gemm/tiles", iter(staircase))
-    grid = [Gemm(m=4096, n=n, k=k, dtype="float16") for n in (512, 1024, 2048) for k in range(4088, 4097)]
-    yield from paired(machine, "gemm/map", iter(grid), {"triton": 0.9})
 
 
 @pytest.fixture(scope="module")

@@ -203,11 +203,20 @@ GUESSED = Section("k", ("implementation",), ("m", "dtype"))
         ([DURATION, RATE], Section("k", ("dtype",), ("m",), frozenset({"x"}), quantity="duration")),
         ([], GUESSED),
         ([{"x": "nothing"}], GUESSED),
+        # As result files of before may have.
+        ([{"kind": "heatmap", "x": "k", "y": "m"}], GUESSED),
     ],
 )
 def test_the_sweeps_own_section_is_taken(cpu: Drawn, plots: Sequence[object], section: Section) -> None:
     rows = cpu.run.frame[cpu.run.frame["sweep"] == "gemm/growing_k"]
     assert sections(rows, {"plot": plots}) == [section]
+
+
+def test_sizes_without_order_are_no_curve(tmp_path: Path) -> None:
+    sizes = [(64, 900, 77), (128, 30, 4000), (32, 512, 512), (1000, 20, 3), (77, 77, 640), (5, 4096, 12)]
+    made = [row(H100, "gemm/x", Gemm(m=m, n=n, k=k, dtype="float16"), "cublas") for m, n, k in sizes]
+    rows = loaded(tmp_path, [*ceilings(H100), *made]).frame
+    assert sections(rows[rows["sweep"] == "gemm/x"], {}) == []
 
 
 def test_a_section_that_forgets_a_column_never_zigzags(h100: Drawn) -> None:
