@@ -77,11 +77,13 @@ def run(
     Words that are not given (dtype, direction) are the operator's first, dtype float32 on a CPU. A --kernel
     takes the operator's input tensors and returns its output, or fills the one it is given as `out`.
 
-    Exit code 2: bad input, a kernel that is wrong, or nothing of it can run here. 3: no case got a time.
+    Exit code 2: bad input, a kernel that is wrong or does not work when it is timed, whatever stands beside
+    it, or nothing of it can run here. 3: no case got a time.
     """
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import detect
+    from bench.judge.flags import INVALID
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
@@ -103,9 +105,10 @@ def run(
             results=(bench_results or RESULTS).absolute(),
         )
         result = measure(options, find)
-    if result.reason:
+    rows = [row for row in result.rows if row.role == "measurement"]
+    if result.reason or any(row.status in INVALID for row in rows):
         raise typer.Exit(2)
-    if not any(row.is_timed and row.role == "measurement" for row in result.rows):
+    if not any(row.is_timed for row in rows):
         raise typer.Exit(3)
 
 

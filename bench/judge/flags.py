@@ -294,7 +294,7 @@ FLAGS = (
     Flag(
         "escaped",
         lambda row, _: row.status == "escaped",
-        "timed launches left their outputs unwritten: no time",
+        "timed launches did not do the work: no time",
     ),
 )
 """Every flag there is."""

@@ -111,19 +111,19 @@ def relative_errors(operator: Operator, problem: Problem, inputs: Tensors, outpu
     for number, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.shape != want.shape:
             raise ValueError(f"output {tuple(got.shape)} for a reference of {tuple(want.shape)}")
-        scale = _largest(want)
+        scale = largest(want)
         if not math.isfinite(scale):
             raise ValueError(f"the reference of output {number} is not finite, so no result can be compared")
-        error = _largest(got.double() - want)
+        error = largest(got.double() - want)
         errors.append(error / scale if scale > 0 else error)
     return errors
 
 
 def _is_finite(output: torch.Tensor) -> bool:
-    return not output.is_floating_point() or math.isfinite(_largest(output))
+    return not output.is_floating_point() or math.isfinite(largest(output))
 
 
-def _largest(values: torch.Tensor) -> float:
+def largest(values: torch.Tensor) -> float:
     """The largest absolute value, 0 of none; NaN or infinite if one of them is."""
     if not values.numel():
         return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +19,7 @@ from bench.sampling.publish import VisitSamples, interval
 from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem
 from bench.worker import time_by_class
+from bench.worker.audit import unpaid
 from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import Arena, RingSampler, fill, launches_per_sample, least_sample_s, plan
 from bench.worker.check import of_tolerance, outputs_of, within
@@ -204,8 +206,8 @@ def _measure(
         several = slots(problem, ring.slots)
         if again:
             _describe(several.launches[0], clock, result)
-            if clock.whole_turns:
-                several.launch_s()  # what was built anew may compile or load, which no capture allows
+            if clock.whole_turns or "torch._dynamo" in sys.modules:
+                several.launch_s()  # what was built anew may compile or load: no capture allows it, no time
         known.per_sample = known.per_sample or launches_per_sample(clock, several.calls, bench.protocol)
         turns = RingSampler(clock, several.calls, known.per_sample, ring.flushed)
         several.poison(turns)
@@ -225,6 +227,9 @@ def _measure(
             return
         slot, written = turns.last
         _judge(result, several.judged(slot, outputs_of(written)), "after timing")
+        if result.status == "ok" and visit.kernel:
+            if why := unpaid(several, clock, turns, visit.budget_s, known.launch_s):
+                result.status, result.reason = "escaped", f"no time for no work: {why}"
         if result.status != "ok":
             return
     with watch("setup_s"):

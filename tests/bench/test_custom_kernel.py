@@ -284,6 +284,36 @@ def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
     assert "python -m bench run softmax direction=forward dtype=float32 length=64 rows=64" in said
 
 
+KEEPS = """
+import torch
+kept = {}
+def keeps(x):
+    return kept.setdefault((x.data_ptr(), x.shape), torch.softmax(x, 1))
+def large(x):
+    y = torch.softmax(x, 1)
+    y[60:] = y[:4] if x.shape[0] == 64 else y[60:]
+    return y
+"""
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [("keeps", "escaped", "no time for no work: relative error"), ("large", "wrong", "before timing")],
+)
+def test_a_kernel_without_a_time_fails_a_gate_although_the_library_beside_it_has_one(
+    name: str, status: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(KEEPS)
+    words = ["run", "softmax", "rows=64", "length=64", "--kernel", f"{tmp_path / 'mine.py'}:{name}"]
+    words += ["--cache", "warm", "--bench-device", "cpu", "--bench-results", str(tmp_path / "r")]
+    done = CliRunner().invoke(app, [*words, "--bench-budget", "inf"])
+    assert done.exit_code == 2 and says in " ".join(done.output.split()), done.output
+    (path,) = (tmp_path / "r").rglob("*.parquet")
+    rows = {row.implementation: row.status for row in read_rows(path) if row.role == "measurement"}
+    assert rows == {f"mine:{name}": status, "aten": "ok"}
+
+
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
