@@ -36,6 +36,8 @@ MOST_SWEEPS = 4
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
     yield from _header(comparison, all_cases)
+    for change in comparison.environments:
+        yield f"the environment differs, which may be the cause of what changed: {change}"
     if not all_cases and not comparison.in_common:
         yield from _remarks(comparison)
         a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))

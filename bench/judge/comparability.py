@@ -57,6 +57,7 @@ BLOCKING = (
 )
 """Rows that differ in one of these are not compared."""
 NEVER_BLOCKING = (
+    Fact("environment", "environment"),
     Fact("commit", "commit"),
     Fact("torch", "torch"),
     Fact("triton", "triton"),

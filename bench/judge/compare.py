@@ -26,6 +26,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from bench.environment.chosen_code import environment_change
 from bench.format import change_text
 from bench.judge.change import Change, Z, chance
 from bench.judge.comparability import Difference, differing, waved
@@ -96,6 +97,8 @@ class Comparison:
     """Blocking facts that differed and were waved through."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Blocking fact -> pairs of which one side or both do not know it."""
+    environments: tuple[str, ...] = ()
+    """What chose other code on one side than on the other: variables, settings, instructions."""
 
     def of(self, *verdicts: Verdict) -> list[Compared]:
         """The cases with one of these verdicts."""
@@ -134,7 +137,8 @@ class Comparison:
     def same_commit(self) -> bool:
         """Whether two runs of one commit are compared: every FASTER and SLOWER is then a false alarm."""
         commits = self.before.facts["commit"], self.after.facts["commit"]
-        return commits[0] == commits[1] and len(commits[0]) == 1 and not self.waved and not self.same_run
+        alike = not self.waved and not self.same_run and not self.environments
+        return commits[0] == commits[1] and len(commits[0]) == 1 and alike
 
     @property
     def exit_code(self) -> int:
@@ -208,11 +212,14 @@ def compare(
     comparable: list[Pair] = []
     unknown: Counter[str] = Counter()
     passed: dict[Difference, None] = {}
+    chosen: dict[str, None] = {}
     for case, look_before, look_after in _pairs(*sides):
         if (alone := _unpaired(case, look_before, look_after, sides)) is not None:
             compared.append(alone)
             continue
         assert look_before is not None and look_after is not None
+        environments = look_before.row.environment, look_after.row.environment
+        chosen |= dict.fromkeys(filter(None, [environment_change(*environments)]))
         differs, not_known = differing(look_before.row, look_after.row)
         unknown.update(not_known)
         stops = [each for each in differs if each.fact not in through]
@@ -234,7 +241,7 @@ def compare(
     compared += [_judged(*pair, shifts, one_device) for pair in comparable]
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
     compared.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
-    return Comparison(*sides, shifts, tuple(compared), tuple(passed), unknown)
+    return Comparison(*sides, shifts, tuple(compared), tuple(passed), unknown, tuple(chosen))
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | None, CaseInRun | None]]:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from bench.environment.chosen_code import environment_change
 from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
@@ -178,9 +179,10 @@ class Shift(NamedTuple):
 def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     """How the speed of the machine changed between two runs; None with too few common ceilings.
 
-    Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries and driver,
-    what their ceilings differ by together is the machine's doing. Ceilings that were measured under another
-    condition (a power limit, a protocol, another card) tell what that does, not what the machine did.
+    Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries, driver and
+    environment, what their ceilings differ by together is the machine's doing. Ceilings that were measured
+    under another condition (a power limit, a protocol, another card) tell what that does, not what the
+    machine did.
     """
     moves: dict[WorkClass, list[float]] = defaultdict(list)
     for case in before.looks.keys() & after.looks.keys():
@@ -190,7 +192,9 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
         looks = before.looks[case], after.looks[case]
         if not all(look.has_interval and DISTURBING.isdisjoint(look.flags) for look in looks):
             continue
-        if any(value(first, fact) != value(second, fact) for fact in SOFTWARE):
+        if any(value(first, fact) != value(second, fact) for fact in SOFTWARE) or environment_change(
+            first.environment, second.environment
+        ):
             return None
         if not differing(first, second)[0]:
             assert first.median_s and second.median_s

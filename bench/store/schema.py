@@ -80,6 +80,10 @@ class Measurement:
     torch: str = column("version of torch")
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
+    environment: str | None = nullable(
+        "what chose the code that computed: variables and settings of libraries that were set, as "
+        "`MKL_CBWR=COMPATIBLE`, and the instructions that torch uses, as `cpu_capability=AVX2`; null: unknown"
+    )
     host: str | None = nullable(
         "name of the machine; null if unknown; files of before may have hashes here and in the next three"
     )

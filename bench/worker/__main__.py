@@ -35,6 +35,7 @@ from importlib.metadata import distributions
 from typing import Any
 
 from bench.device.control_groups import available_byte
+from bench.environment.chosen_code import chosen_code
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 from bench.worker.lifeline import answers_only, die_with
 
@@ -239,7 +240,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     bench.protocol = protocol("cuda" if bench.device.type == "cuda" else "cpu", visit.visits)
     if visit.threads:
         torch.set_num_threads(visit.threads)
-    return measure(bench, operator, problem, visit).to_json()
+    return measure(bench, operator, problem, visit).to_json() | {"environment": chosen_code()}
 
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:

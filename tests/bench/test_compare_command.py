@@ -83,6 +83,18 @@ def test_all_and_across(written: tuple[Path, Path]) -> None:
     assert " to +" in line(out, "float32-cold")
 
 
+def test_what_chose_other_code_is_named_first_as_a_cause_and_is_no_false_alarm(
+    written: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for path, more in ((written[0] / "a.parquet", ""), (written[1], "MKL_CBWR=COMPATIBLE ")):
+        rows = again(parquet.read_rows(path), environment=f"{more}OMP_DYNAMIC=1 cpu_capability=AVX2")
+        parquet.write(tmp_path / "told" / path.name, rows)
+    code, out, _ = said(tmp_path / "told" / "a.parquet", tmp_path / "told" / "b.parquet")
+    cause = line(out, "the environment differs", "cause")
+    assert code == 1 and cause.endswith(": MKL_CBWR not set -> COMPATIBLE")
+    assert out.index(cause) < out.index("SLOWER") and "A/A" not in out and "false alarm" not in out
+
+
 def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path]) -> None:
     code, out, _ = said(written[1], written[1])
     assert code == 2  # the crashed row

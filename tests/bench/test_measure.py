@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.environment.chosen_code import NAMES, chosen_code
 from bench.runner.limits import launch_limit_s
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
@@ -151,6 +153,23 @@ class Allocator:
 
     def synchronize(self) -> None:
         """Nothing is queued."""
+
+
+def test_what_chooses_code_is_told_by_names_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if NAMES.fullmatch(name)]:
+        monkeypatch.delenv(name)
+    kept = {"DNNL_MAX_CPU_ISA": "AVX2", "OMP_PLACES": "{0:4}:8", "TORCH_BLAS_PREFER_CUBLASLT": "1"}
+    others = {"TORCH_HOME": "x", "MKL_VERBOSE_OUTPUT_FILE": "/home/me/x", "AWS_SECRET": "x", "HF_TOKEN": "x"}
+    for name, value in (kept | others).items():
+        monkeypatch.setenv(name, value)
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        *variables, capability, precision = chosen_code().split(" ")
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+    assert dict(each.split("=", 1) for each in variables) == kept
+    assert capability == f"cpu_capability={torch.backends.cpu.get_cpu_capability()}"
+    assert precision == "mkldnn.matmul.fp32_precision=bf16"
 
 
 def test_a_row_says_what_memory_a_launch_needs() -> None:

@@ -124,6 +124,7 @@ def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
     assert (timed["relative_error"] <= timed["tolerance"]).all()
     assert timed["torch"].str.len().min() > 0 and timed["protocol"].nunique() == 1
     # What the telemetry and the clock say crosses the process border with the times.
+    assert timed["environment"].str.contains("cpu_capability=").all()
     assert (timed["on_processor"] > 0).all() and (timed["sentinel_after_s"] > 0).all()
     assert timed[["setup_s", "check_s", "measure_s", "enqueue_s"]].notna().all().to_list() == [True] * 3 + [
         False
