@@ -91,6 +91,12 @@ def _header(comparison: Comparison, every: bool) -> Iterator[str]:
 def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.same_run:
         yield "A and B hold rows of one and the same run: these are compared with themselves"
+    if renamed := comparison.renamed:
+        of = "is" if renamed == 1 else "are"
+        yield (
+            f"{count_text(renamed, 'case')} of A and B {of} the same work in sweeps of other names: "
+            "--across sweep compares them"
+        )
     if comparison.waved:
         yield "waved through: " + ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved)
     for name, side in (("A", comparison.before), ("B", comparison.after)):

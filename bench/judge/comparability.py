@@ -34,6 +34,8 @@ OURS = "roofbench"
 """Author of a row without a source."""
 
 
+SWEEP = Fact("sweep", "sweep")
+"""Where a case stands: the same work in a sweep of another name is found, and compared on request."""
 BLOCKING = (
     # Without the name of a file: files differ from device to device.
     Fact("source", "source", shown=lambda source: source.partition(";")[0], absent=OURS),
@@ -54,6 +56,7 @@ BLOCKING = (
     # GPUs that are timed together share power, cooling and host. Older rows were all timed alone.
     Fact("concurrent-gpus", "concurrent_gpus", ("cuda",), lambda count: f"{count:.0f}", absent="1"),
     Fact("governor", "governor", ("cpu",)),
+    SWEEP,
 )
 """Rows that differ in one of these are not compared."""
 NEVER_BLOCKING = (
@@ -65,8 +68,8 @@ NEVER_BLOCKING = (
     Fact("host", "device_id", ("cpu",)),
 )
 """Rows that differ in these are compared, and the difference is reported."""
-FACTS = (*BLOCKING, *NEVER_BLOCKING)
-"""All of them."""
+FACTS = (*(fact for fact in BLOCKING if fact is not SWEEP), *NEVER_BLOCKING)
+"""All that a run as a whole has."""
 SOFTWARE = tuple(fact for fact in FACTS if fact.name in ("driver", "torch", "triton", "libraries"))
 """The software that the speed of a library's kernel depends on."""
 WITH_DEVICE = ("unit", "threads", "power-limit")

@@ -120,6 +120,11 @@ class Comparison:
         return len(self.cases) - len(self.of("NEW", "GONE"))
 
     @property
+    def renamed(self) -> int:
+        """Cases that are the same work in sweeps of other names, and for that reason not compared."""
+        return sum("sweep" in each.reason.split(", ") for each in self.of("NOT COMPARABLE"))
+
+    @property
     def published(self) -> int:
         """Of those, the cases whose noise between runs is other people's on both sides."""
         sides = self.before.looks, self.after.looks
@@ -247,20 +252,33 @@ def compare(
 def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | None, CaseInRun | None]]:
     """Every case of either side with what each has of it.
 
-    The same problem measured in another manner on either side (cold here, warm there) is a pair too: that
-    manner is then the fact that differs. Only what has no partner in its own manner is paired so.
+    The same problem measured in another manner on either side (cold here, warm there), or in a sweep of
+    another name, is a pair too: that is then the fact that differs. Only what has no partner is paired so.
     """
-    problems: dict[tuple[str, ...], tuple[dict[CaseKey, CaseInRun], dict[CaseKey, CaseInRun]]] = {}
-    for place, looks in enumerate((before.looks, after.looks)):
-        for case, look in looks.items():
-            problems.setdefault(case[:4], ({}, {}))[place][case] = look
-    for ones, others in problems.values():
-        for case in [case for case in ones if case in others]:
-            yield case, ones.pop(case), others.pop(case)
-        for case, other in zip(list(ones), list(others), strict=False):
-            yield case, ones.pop(case), others.pop(other)
-        yield from ((case, look, None) for case, look in ones.items())
-        yield from ((case, None, look) for case, look in others.items())
+    ones, others = dict(before.looks), dict(after.looks)
+    for alike in (_case, _problem, _work):
+        partners: dict[tuple[str, ...], list[CaseKey]] = defaultdict(list)
+        for case, look in others.items():
+            partners[alike(case, look)].append(case)
+        for case, look in list(ones.items()):
+            if found := partners[alike(case, look)]:
+                yield case, ones.pop(case), others.pop(found.pop(0))
+    yield from ((case, look, None) for case, look in ones.items())
+    yield from ((case, None, look) for case, look in others.items())
+
+
+def _case(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
+    return case
+
+
+def _problem(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
+    """The case in whatever manner: the cache cold or warm, one thread or all."""
+    return case[:4]
+
+
+def _work(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
+    """The case in whatever sweep, which has no part in the time. A ceiling is none of a measurement's."""
+    return (*case[1:], look.row.role)
 
 
 def _unpaired(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,6 +108,18 @@ class Tonight:
         if self.judged is None:
             return 0
         return int((self.judged.compared & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
+
+    @property
+    def renamed(self) -> Mapping[tuple[str, str], int]:
+        """(sweep of earlier nights, of tonight) -> cases of the same work, whose history begins anew."""
+        if self.judged is None:
+            return {}
+        timed = ~np.isnan(self.judged.history.log_s)
+        before, now = timed[:, :-1].any(axis=1), timed[:, -1]
+        series = list(self.judged.history.series[list(KEY)].itertuples(index=False, name=None))
+        ended = {series[at][1:]: series[at][0] for at in np.flatnonzero(before & ~now)}
+        begun = [series[at] for at in np.flatnonzero(now & ~before) if series[at][1:] in ended]
+        return Counter((ended[each[1:]], each[0]) for each in begun)
 
     @property
     def is_learning(self) -> bool:

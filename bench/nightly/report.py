@@ -40,6 +40,9 @@ def nightly_lines(device_night: Tonight) -> Iterator[str]:
             yield f"* changed since the night before: {_changes(tonight.changed)}"
         for remark_text in tonight.remarks:
             yield f"* tonight: {remark_text}"
+    for (former, name), count in device_night.renamed.items():
+        cases = count_text(count, "case")
+        yield f"* {cases} of {name} had earlier nights as {former}: their history begins anew"
     for sentence in device_night.left_out:
         yield f"* left out: {sentence}"
     yield from _times(device_night)

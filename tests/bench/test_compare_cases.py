@@ -32,7 +32,7 @@ OTHER: dict[str, Any] = {
     **{"device": "h200", "unit": "2e", "driver": "560.2", "protocol": "0123", "regime": "boost"},
     **{"clock": "stream", "cache": "warm", "threads": 7, "inputs": "zeros", "power-limit": 350.0},
     **{"ecc": "off", "concurrent-gpus": 2, "mig": "on", "persistence": "off", "governor": "powersave"},
-    **{"source": "J. Doe"},
+    **{"source": "J. Doe", "sweep": "gemm/renamed"},
 }
 
 

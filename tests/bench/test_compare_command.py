@@ -95,6 +95,17 @@ def test_what_chose_other_code_is_named_first_as_a_cause_and_is_no_false_alarm(
     assert out.index(cause) < out.index("SLOWER") and "A/A" not in out and "false alarm" not in out
 
 
+def test_the_same_work_in_a_sweep_of_another_name_is_found(chance: Chance, tmp_path: Path) -> None:
+    a, b = ([timed(chance, times, case=case) for case in range(3)] for times in (1.0, 1.3))
+    parquet.write(tmp_path / "a.parquet", a)
+    parquet.write(tmp_path / "b.parquet", again(b, run_id="b", sweep="gemm/renamed"))
+    code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert code == 3 and "3 cases: 3 NOT COMPARABLE" in out and "gemm/square -> gemm/renamed" in out
+    assert "3 cases of A and B are the same work in sweeps of other names: --across sweep" in out
+    code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet", "--across", "sweep")
+    assert code == 1 and "3 cases: 3 SLOWER" in out
+
+
 def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path]) -> None:
     code, out, _ = said(written[1], written[1])
     assert code == 2  # the crashed row

@@ -193,6 +193,13 @@ def test_a_changed_driver_begins_anew(machine: Machine) -> None:
     assert found.exit_code == 0 and "this is night 1 since driver 550 -> 560" in told
 
 
+def test_the_same_work_in_a_sweep_of_another_name_is_told(machine: Machine) -> None:
+    machine.nights(NIGHTS)
+    machine.facts = {"sweep": "gemm/renamed"}
+    told = page(machine.run())
+    assert f"{CASES - 2} cases of gemm/renamed had earlier nights as gemm/all" in told
+
+
 @pytest.mark.parametrize(
     ("error", "expected", "says"),
     [
