@@ -62,19 +62,6 @@ def prediction(
     show(score_lines(list(scored(pool, operator or known, unseen, remark)), each))
 
 
-@app.command("published_repeats")
-def published_repeats(
-    folder: Annotated[Path, typer.Argument(help="Clones of Vidur and LLMServingSim, so named.")],
-) -> None:
-    """How far published runs of the same launches on GPUs are apart; how often `compare` is wrong on them.
-
-    Six minutes on one core.
-    """
-    from studies.published_repeats import repeats_lines
-
-    show(repeats_lines(folder))
-
-
 @app.command()
 def peers(
     file: Annotated[Path, typer.Argument(help="Keeps each turn: what was interrupted goes on.")],

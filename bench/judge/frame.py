@@ -270,16 +270,18 @@ def load(
     left_out: Callable[[str], object] | None = None,
     calibrate_by: Sequence[Path] = (),
     other_units: Callable[[str], object] | None = None,
+    untimed: bool = False,
 ) -> list[DeviceRun]:
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
     those of a run of the same device in the files `calibrate_by`: on request, never by default. `left_out`
-    and `other_units` as in `read`. UserError if no row has a time.
+    and `other_units` as in `read`. UserError if no row has a time, unless runs may be `untimed`; if there is
+    no row.
     """
     paths = list(paths)
     given = read(paths, left_out, other_units)
-    if not any(run.measured for run in given):
+    if not given or not (untimed or any(run.measured for run in given)):
         statuses = Counter(row.status for run in given for row in run.rows)
         counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"
         named = ", ".join(map(str, paths))

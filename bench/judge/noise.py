@@ -11,7 +11,7 @@ pair of their runs; that of small kernels on all, the other half having shown it
 such a machine's level may move by more, which `compare` tells from the ceilings.
 
 Those of a GPU are published ones: in Vidur's tables several runs timed the same launches. They were chosen
-on its A100s alone (`python -m studies published_repeats FOLDER`), hold what several cards of a kind differ
+on its A100s alone (studies/README.md has the table), hold what several cards of a kind differ
 by, and are those of a launch alone, read in whole microseconds. On GPUs that were not looked at they cover
 91 to 100 % of an A40's pairs of runs and 95 % or more of an H100's products, but only 77 % of its other work
 from memory, and next to none of two runs of an RTX 3090 at another speed. Those of launches, and HOURS_APART,

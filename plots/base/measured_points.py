@@ -12,8 +12,6 @@ from matplotlib.markers import CARETDOWN, CARETUP
 
 from plots.base.style import GREY, LineStyle
 
-RING: dict[str, Any] = {"color": "#444444", "marker": "o", "mfc": "none", "ms": 8, "mew": 0.6}
-"""Look of a ring around a point to which a curve was fitted."""
 MANY = 24
 """Points on one line from which markers are small."""
 REACH = 2.0
@@ -128,8 +126,3 @@ def caption(rows: pd.DataFrame) -> str:
     unknown = f", unknown for {without} of {len(of_time)}" if without else ""
     crosses = "; crosses are imported and were not checked by us" if imported.any() else ""
     return f"Medians with 95 % intervals{unknown}{crosses}."
-
-
-def ring(axes: Axes, points: pd.DataFrame) -> None:
-    """Draw a ring around `placed` rows to which a curve was fitted."""
-    axes.plot(points["at"], points["y"], label="_fitted", ls="", zorder=4.5, **RING)

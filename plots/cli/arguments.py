@@ -99,14 +99,18 @@ def writing(what: str) -> Iterator[None]:
 
 
 def load_runs(
-    results: Sequence[Path], calibrate_by: Sequence[Path] | None = None, one_unit: bool = False
+    results: Sequence[Path],
+    calibrate_by: Sequence[Path] | None = None,
+    one_unit: bool = False,
+    untimed: bool = False,
 ) -> list[DeviceRun]:
     """The runs of these files, those of the device that was named first before the others.
 
     `one_unit`: of several units of one kind only one is kept, which is remarked on, as is each run that
-    another run calibrates.
+    another run calibrates. UserError if no row has a time, unless runs may be `untimed`.
     """
-    runs = load(results, find_datasheet, left_out, calibrate_by or (), remark if one_unit else None)
+    units = remark if one_unit else None
+    runs = load(results, find_datasheet, left_out, calibrate_by or (), units, untimed)
     for run in runs:
         if run.calibrating:
             remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
@@ -119,12 +123,18 @@ def load_runs(
 
 
 def newest_runs(
-    results: Sequence[Path], say: Callable[[str], object], calibrate_by: Sequence[Path] | None = None
+    results: Sequence[Path],
+    say: Callable[[str], object],
+    calibrate_by: Sequence[Path] | None = None,
+    untimed: bool = False,
 ) -> tuple[list[DeviceRun], dict[RunKey, Sweeps]]:
-    """The newest runs of these files and folders, one unit of each kind, and what their sweeps declared."""
+    """The newest runs of these files and folders, one unit of each kind, and what their sweeps declared.
+
+    UserError if no row has a time, unless runs may be `untimed`.
+    """
     say("reading results")
     files = [file for path in results for file in newest(path)]
-    return load_runs(files, calibrate_by, one_unit=True), read_sweeps(files)
+    return load_runs(files, calibrate_by, one_unit=True, untimed=untimed), read_sweeps(files)
 
 
 def _readable(path: Path) -> list[DeviceRun]:

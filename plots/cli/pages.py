@@ -80,7 +80,7 @@ def _read(results: Sequence[Path], say: Callable[[str], object]) -> Shown:
     from bench.cli.claims import judged_rows
     from plots.report.section import Results as Shown
 
-    runs, sweeps = newest_runs(results, say)
+    runs, sweeps = newest_runs(results, say, untimed=True)
     say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
     judged = judged_rows(runs, sweeps, remark)
     return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file(), remark)

@@ -2,8 +2,8 @@
 
 There is a page for each tile and each problem but for the swept size. Kernels that choose their own tile are
 further lines. Verticals show where the tiles need one more wave, or one more row or column; the strip below
-shows how full the last wave is. The dashed staircase is fitted by one number, the seconds of a wave: its
-steps are predicted. The structured level, if it has a prediction, is another line, not fitted to these rows.
+shows how full the last wave is. The staircase is the structured level, if the run has its ceilings; it is not
+fitted to these rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.judge.frame import DeviceRun, parameter_names
 from bench.model import quantization as model
 from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
-from plots.base.page import Entry, Page, Together
+from plots.base.page import Entry, Page
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import STRUCTURED, Quantity
@@ -101,24 +101,8 @@ class _Drawing:
         self.flop_of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
-        self.fitted: dict[str, list[int]] = {}
-        self.calibrated = {name: wave for name in names if (wave := self._calibrate(name)) is not None}
         known = set(rows["implementation"][rows["structured_s"].notna()])
         self.structured = [n for n in names if n in known and model.forced_tile(n) == tile]
-
-    def _calibrate(self, name: str) -> tuple[float, int, bool] | None:
-        """`second_per_wave` of an implementation with this forced tile, from its rows that are not suspect.
-
-        Rows that memory bounds are left out if there are others: their waves last as long as their bytes.
-        """
-        usable = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
-        if model.forced_tile(name) != self.tile or usable.empty:
-            return None
-        by_arithmetic = usable["limiter"] != "memory"
-        usable = usable[by_arithmetic] if by_arithmetic.any() else usable
-        full = usable["last_wave"] >= model.FULL
-        self.fitted[name] = list(usable[self.x][full] if full.any() else usable[self.x])
-        return model.second_per_wave(zip(usable["tiles"], usable["median_s"], strict=True), self.sm_count)
 
     def page(self, problem: str, section: Section) -> Page:
         page = Page(
@@ -159,13 +143,7 @@ class _Drawing:
         for name, look in self.looks.items():
             rows = self.rows[self.rows["implementation"] == name]
             at = rows[self.x].to_numpy(dtype=float)
-            points = measured_points.placed(rows, at, columns, factor)
-            measured_points.series(axes, points, look)
-            if name in self.calibrated:
-                sizes = self.stairs.index.to_numpy()
-                y = drawn(sizes, self.calibrated[name][0] * self.stairs["waves"].to_numpy())
-                axes.plot(sizes, y, "--", color=look.color, lw=1.0, label="_predicted", zorder=2)
-                measured_points.ring(axes, points[points["at"].isin(self.fitted[name])])
+            measured_points.series(axes, measured_points.placed(rows, at, columns, factor), look)
         predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
             sizes, seconds = self._structured(name)
@@ -229,24 +207,15 @@ class _Drawing:
         entries: list[Entry] = [measured_points.handle(name, look) for name, look in self.looks.items()]
         if self.rows["suspect"].any():
             entries.append(style.flagged(4.4))
-        predicted = []
-        if self.calibrated:
-            ringed = Line2D([], [], ls="--", lw=1.0, **measured_points.RING)
-            predicted = [(ringed, "waves x seconds fitted to the ringed points")]
-        if self.structured:
-            predicted.append((Line2D([], [], color=STRUCTURED.alone, **STRUCTURED.look), STRUCTURED.label))
-        if predicted:
-            words = f"predicted: {', '.join(word for _, word in predicted)}"
-            entries.append(Together(words, tuple(look for look, _ in predicted)))
-        return entries
+        return [*entries, prediction_lines.entry([STRUCTURED])] if self.structured else entries
 
     def _caption(self) -> list[str]:
         sentences = [style.flag_counts(self.rows)]
         if self.lost:
             sentences.insert(0, f"{self.lost} further cases have no time.")
-        if not self.calibrated:
-            sentences.insert(0, "Every point held to this tile is flagged, hence no prediction.")
-        if self.structured:
+        if not self.structured:
+            sentences.insert(0, "This run lacks a ceiling that these rows need, hence no prediction.")
+        else:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
             sentences += [
@@ -254,15 +223,4 @@ class _Drawing:
                 prediction_lines.bound(held),
             ]
         sentences.append(measured_points.caption(self.rows))
-        if self.calibrated:
-            each = [
-                f"{name} {seconds * 1e6:.4g} µs ({count} points{'' if full else ', all: none is as full'})"
-                for name, (seconds, count, full) in self.calibrated.items()
-            ]
-            sentences += [
-                f"Dashed: seconds of a wave x waves of {self.sm_count} tiles, one for each SM.",
-                "The seconds of a wave are one number for a whole line, the median of duration / waves over "
-                f"its unflagged points whose last wave is full to nine tenths or more: {'; '.join(each)}.",
-                "So the steps are predicted, their common height is not.",
-            ]
         return sentences

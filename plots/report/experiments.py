@@ -18,11 +18,13 @@ MOST_FIGURES = 100
 
 
 def section(results: Results) -> Section | None:
-    """The figures of every sweep with a time; None for several runs, whose sections compare them."""
+    """The figures of every sweep with a time; None without any, and for several runs, which are compared."""
     if len(results.runs) > 1:
         return None
     with style.look():
         sweeps = [each for each in _sweeps(results) if each["figures"]]
+    if not sweeps:
+        return None
     full = sum(len(each["figures"]) for each in sweeps) >= MOST_FIGURES
     html = filled("experiments.html.j2", sweeps=sweeps, full=full, most=MOST_FIGURES)
     return Section("Experiments", "experiments", html)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -70,7 +71,7 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
     reached = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
         name=name,
-        sentence=f"{unusable_line(run)} {reached}".strip(),
+        sentence=f"{unusable_line(run) or _untimed(run)} {reached}".strip(),
         numbers=dict(_numbers(run, dtypes)),
         state=(*state, *trust_lines(run)),
         ceilings=tuple(
@@ -83,6 +84,14 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
             for each in _roof(run).listed()
         ),
     )
+
+
+def _untimed(run: DeviceRun) -> str:
+    """That no row has a time, and which outcomes they have; empty if one has."""
+    if run.measured:
+        return ""
+    outcomes = Counter(row.status for row in run.rows).most_common()
+    return f"Not usable: no case has a time ({', '.join(f'{count} {status}' for status, count in outcomes)})."
 
 
 def _sources(run: DeviceRun) -> str:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.format import change_text, count_text, share_text
+from bench.format import change_cells, change_text, count_text, share_text
 from bench.judge.history.change_points import change_points
 from bench.judge.history.load import histories
 from bench.judge.history.series import History
@@ -110,6 +110,7 @@ def _sentence(found: JudgedHistory) -> str:
 
 def _line(history: History, step: Step) -> Line:
     began = history.nights[step.began]
+    by, interval = change_cells(step.change.ratio, step.change.low, step.change.high)
     ended = "open" if step.ended is None else f"until {history.nights[step.ended].utc[:10]}"
     what = {
         "machine": f"the machine: {step.name}",
@@ -118,8 +119,8 @@ def _line(history: History, step: Step) -> Line:
     return Line(
         word="SLOWER" if step.change.log > 0 else "FASTER",
         what=what,
-        by=change_text(step.change.ratio),
-        interval=f"{change_text(step.change.low)} to {change_text(step.change.high)}",
+        by=by,
+        interval=interval,
         usual=f"±{share_text(math.expm1(step.noise), 1)}",
         since=f"{began.utc[:10]}, {began.run_id}",
         state=ended,

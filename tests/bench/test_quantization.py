@@ -5,7 +5,6 @@ import pytest
 from bench.model.quantization import (
     forced_tile,
     last_wave,
-    second_per_wave,
     tile_efficiency,
     tiles,
     waves,
@@ -57,34 +56,6 @@ def test_the_guide_best_at_multiples_of_the_sm_count() -> None:
     for k in (1, 2, 7):
         assert [waves(k * A100 + d, A100) for d in (-1, 0, 1)] == [k, k, k + 1]
         assert [last_wave(k * A100 + d, A100) for d in (-1, 0, 1)] == [107 / 108, 1.0, 1 / 108]
-    assert waves(217, A100, per_sm=2) == 2 and last_wave(217, A100, per_sm=2) == 1 / 216
-    assert waves(216, A100, per_sm=2) == 1
-
-
-# Figure 8 of the guide, read from its vector graphic: N -> milliseconds, A100-SXM4-80GB, FP16, K = 4096.
-FIGURE_8_MS = {
-    1536: 0.1072,
-    1600: 0.2027,
-    3072: 0.2119,
-    3136: 0.3054,
-    4608: 0.3166,
-    4672: 0.4091,
-    6144: 0.4242,
-    6208: 0.5134,
-}
-
-
-def test_the_staircase_meets_the_guides_measurements() -> None:
-    """One number, calibrated on the four full waves, gives all eight times within 5 %."""
-    points = [(tiles(2304, n, *TILE), ms * 1e-3) for n, ms in FIGURE_8_MS.items()]
-    seconds, count, full = second_per_wave(points, A100)
-    assert (count, full) == (4, True)
-    assert seconds == pytest.approx(0.1058e-3, rel=0.002)
-    for n_tiles, measured_s in points:
-        assert seconds * waves(n_tiles, A100) == pytest.approx(measured_s, rel=0.05)
-
-
-# Figure 7 of the guide, as above: M = 27648, that is 108 tiles for every 128 columns.
 
 
 @pytest.mark.parametrize(

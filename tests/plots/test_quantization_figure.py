@@ -1,8 +1,5 @@
 """The staircase and what it is drawn beside: every row a point, every step where tiles and waves say."""
 
-import dataclasses
-import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
 from plots.figures.every_figure import pages
 from tests.plots import drawn as reading
-from tests.plots.drawn import heights, lines, loaded, opened, points, said, spans
+from tests.plots.drawn import lines, loaded, opened, points, said, spans
 from tests.plots.synthetic import CPU, H100, ceilings, quantized, row, with_frame
 
 SMS = 132
@@ -59,40 +56,6 @@ def test_points_and_intervals_are_the_rows(waves: DeviceRun, figures: list[Capti
         assert np.ravel(spans(axes)) == pytest.approx(np.ravel(sorted(zip(low, high, strict=True))))
 
 
-def wave(n: int) -> int:
-    """Waves of 256 x 128 tiles for m = 3072, by hand: 12 rows of tiles, 132 at a time."""
-    return math.ceil(12 * math.ceil(n / 128) / SMS)
-
-
-def test_the_staircase_has_one_number_from_the_rows(waves: DeviceRun, figures: list[Captioned]) -> None:
-    steps, rates = (lines(figures[0].axes[place], "_predicted") for place in (1, 0))
-    for name, duration, rate in zip(TILED, steps, rates, strict=True):
-        rows = waves.frame[(waves.frame["implementation"] == name) & ~waves.frame["suspect"]]
-        full = [n for n in rows["n"] if 12 * math.ceil(n / 128) % SMS in (0, 120)]
-        some = rows[rows["n"].isin(full)]
-        seconds = np.median(some["median_s"] / some["n"].map(wave))
-        x = duration.get_xdata()
-        assert (x == rate.get_xdata()).all() and (x[0], x[-1]) == (1344, 3008)
-        assert {1408, 1409, 2816, 2817} <= set(x)
-        wanted = np.array([seconds * wave(n) for n in x])
-        assert duration.get_ydata() == pytest.approx(wanted * 1e6)
-        assert rate.get_ydata() == pytest.approx(2e-12 * 3072 * 4096 * x / wanted)
-        assert duration.get_color() == style.of_implementation(name).color
-        assert f"{name} {seconds * 1e6:.4g} µs ({len(some)} points)" in said(figures[0])
-
-
-def test_flagged_points_do_not_calibrate(tmp_path: Path, figures: list[Captioned]) -> None:
-    """Four of the six with a full wave are absurd, and flagged."""
-    absurd = {"median_s": 9.0, "low_s": 8.9, "high_s": 9.1, "settled": False}
-    rows = staircase()
-    for place, one in enumerate(rows):
-        if json.loads(one.parameters)["n"] in (1344, 1408, 2624, 2688):
-            rows[place] = dataclasses.replace(one, **absurd)
-    figure = drawn(loaded(tmp_path, rows))[0]
-    highest, before = (max(heights(of.axes[0], "_predicted")) for of in (figure, figures[0]))
-    assert highest == pytest.approx(before, rel=0.03) and "µs (2 points)" in said(figure)
-
-
 def test_verticals_stand_where_a_wave_or_a_tile_ends(figures: list[Captioned]) -> None:
     for axes in figures[0].axes:
         assert [line.get_xdata()[0] for line in lines(axes, "_wave_edge")] == [1408, 2816]
@@ -130,21 +93,6 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
         assert drawn(run) == []
 
 
-def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: DeviceRun) -> None:
-    """As the guide's own figure 7, whose first cell reads 226 MB for 108 tiles."""
-
-    def height(limiter: str, times: float) -> float:
-        rows = waves.frame.copy()
-        some = (rows["sweep"] == "gemm/waves") & (rows["n"] <= 2752)
-        rows.loc[some, "limiter"] = limiter
-        rows.loc[some, "median_s"] *= times
-        return max(heights(drawn(with_frame(waves, rows))[0].axes[1], "_predicted"))
-
-    plain = height("compute", 1.0)
-    assert height("memory", 3.0) == pytest.approx(plain, rel=0.03)
-    assert height("compute", 3.0) != pytest.approx(plain, rel=0.03)
-
-
 # --- the structured level ---------------------------------------------------------------------------
 
 
@@ -161,7 +109,6 @@ def test_the_structured_level_is_drawn_as_it_is(waves: DeviceRun, seed: int) -> 
     run = modelled(waves, TILED, seed)
     figure = drawn(run)[0]
     rates, steps = (lines(figure.axes[place], "_structured") for place in (0, 1))
-    fitted, _ = lines(figure.axes[1], "_predicted")
     for name, rate, step in zip(TILED, rates, steps, strict=True):
         rows = run.frame[run.frame["implementation"] == name].sort_values("n")
         said_of = dict(zip(rows["n"], rows["structured_s"] * 1e6, strict=True))
@@ -172,4 +119,7 @@ def test_the_structured_level_is_drawn_as_it_is(waves: DeviceRun, seed: int) -> 
         seconds = np.asarray(step.get_ydata()) * 1e-6
         assert rate.get_ydata() == pytest.approx(2e-12 * 3072 * 4096 * step.get_xdata() / seconds)
         assert step.get_color() == style.of_implementation(name).color
-        assert step._dash_pattern != fitted._dash_pattern
+
+
+def test_without_ceilings_there_is_no_staircase(figures: list[Captioned]) -> None:
+    assert "hence no prediction" in said(figures[0]) and not lines(figures[0].axes[1], "_structured")

@@ -1,6 +1,7 @@
 """report.html without a browser: what is in it, and that it comes from the rows alone."""
 
 import base64
+import dataclasses
 import gzip
 import re
 import shlex
@@ -23,7 +24,7 @@ from plots.report import claims, devices, experiments
 from plots.report import machine as the_machine
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
-from tests.plots.synthetic import CPU, H100, H200, row, small
+from tests.plots.synthetic import CPU, H100, H200, NO_TIME, row, small
 
 DRAWING = re.compile(r'aria-label="([^"]*)" style="[^"]*" data-svg="([^"]*)"')
 """What a figure of a page shows, and its SVG as it is packed."""
@@ -71,6 +72,15 @@ def test_measured_over_predicted_is_what_it_says(core: tuple[str, dict[str, Any]
     assert len(known) > 500
     for at in known:
         assert cases["ratio"][at] == pytest.approx(cases["median_s"][at] / cases["predicted_s"][at], rel=2e-3)
+
+
+def test_a_run_without_a_time_has_a_page_that_begins_with_it(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(one, **NO_TIME, reason="somebody else had the machine") for one in small()]
+    done = invoke("report", written(tmp_path / "run.parquet", rows, {}), "-o", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert '<p class="lead">Not usable: no case has a time (10 skipped).' in page
+    assert "somebody else had the machine" in section(page, "cases") and 'id="experiments"' not in page
 
 
 def test_a_case_whose_product_calibrates_is_marked(tmp_path: Path) -> None:
