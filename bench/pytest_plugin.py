@@ -314,7 +314,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     terminal = _terminal(config)
     progress = Progress(run, terminal.line, terminal.progress)
     try:
-        for _, row in run.walk(config.option.maxfail):
+        for row in run.walk(config.option.maxfail):
             progress.show(row)
         terminal.end()
         run.collect()

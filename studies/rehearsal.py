@@ -147,7 +147,7 @@ def rehearsed(device: Device, options: Options, seed: int = 1) -> Rehearsal:
         run.plan(run.order(run.cases))
         lines = opening_lines(run)
         progress = Progress(run, lines.append, None)
-        for _, row in run.walk():
+        for row in run.walk():
             progress.show(row)
         result = run.finish()
         lines += closing_lines(run)

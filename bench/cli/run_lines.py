@@ -37,7 +37,7 @@ def opening_lines(run: Run) -> list[str]:
     limit = "no limit" if run.budget_s is None else duration_text(run.budget_s)
     if run.suite:
         lines.append(f"suite {run.suite}")
-    rounds = f"{run.visits} rounds, then more until intervals are ±{100 * run.precision:g} %"
+    rounds = f"{run.protocol.visits} rounds, then more until intervals are ±{100 * run.precision:g} %"
     lines.append(f"budget: {limit}; {rounds}; results: {run.folder}")
     lines.append(f"asked for: {asked_text(run.requested)}")
     lines += filter(None, [run.unlocked])

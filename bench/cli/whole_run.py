@@ -43,7 +43,7 @@ def _measured(run: Run) -> RunResult:
         for line in opening_lines(run):
             terminal.line(line)
         progress = Progress(run, terminal.line, terminal.progress)
-        for _, row in run.walk():
+        for row in run.walk():
             progress.show(row)
         terminal.end()
         result = run.finish()

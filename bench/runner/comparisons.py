@@ -2,8 +2,7 @@
 
 A comparison is the pairs, lines or edges of one claim, a few more than it needs for a verdict, with those
 that are compared next to each other; or evenly spread points of one line of a plot, ends included; or a whole
-line. A case may stand in several. Sweeps take turns by the size of their comparisons, claims before lines, so
-when time runs out no comparison is left half measured.
+line. A case may stand in several. Sweeps take turns, claims before lines.
 
 What is known of a case before it is measured comes from the datasheet; of a CPU, which has none, it is
 assumed. It chooses among cases, and decides nothing else.
@@ -11,19 +10,19 @@ assumed. It chooses among cases, and decides nothing else.
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_columns, compacted, holds, selected
-from bench.judge.claim_tests import both_sides, cluster_count, observed
+from bench.judge.claim_tests import observed
 from bench.model.roofline import LINK, WITHOUT_ROOF, datasheet_s
 from bench.runner.limits import impossible
 from bench.store.schema import RunKey
@@ -88,18 +87,8 @@ def comparisons(cases: Sequence[Case], claims: Claims, device: Device) -> list[C
     of_sweep: dict[str, list[Case]] = {}
     for case in cases:
         of_sweep.setdefault(case.sweep, []).append(case)
-    rows = {name: expected_rows(mine, device) for name, mine in of_sweep.items()}
-    queues = [_of_sweep(mine, claims.get(name, ()), device, rows[name]) for name, mine in of_sweep.items()]
-    return list(_in_turns(queues, _costs_s(rows.values())))
-
-
-def _costs_s(rows: Iterable[pd.DataFrame]) -> dict[str, float]:
-    """Key -> the seconds that a visit is taken to cost, to choose among cases."""
-    return {
-        key: VISIT_S + LAUNCHES * seconds
-        for each in rows
-        for key, seconds in zip(each["key"], each["median_s"], strict=True)
-    }
+    queues = [_of_sweep(mine, claims.get(name, ()), device) for name, mine in of_sweep.items()]
+    return [each for turn in zip_longest(*queues) for each in turn if each is not None]
 
 
 def cases_of_suite(suite: LoadedSuite, device: Device) -> list[Case]:
@@ -132,19 +121,13 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) 
     return [case for line in _lines(able) for case in evenly(line, entry.points or len(line))]
 
 
-def _of_sweep(
-    cases: Sequence[Case], claims: Sequence[Claim], device: Device, rows: pd.DataFrame
-) -> Iterator[CaseGroup]:
+def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], device: Device) -> Iterator[CaseGroup]:
     """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
-        yield from decisive(cases, claims, device, rows)
-    # Every other one backwards: the largest cases, which heat a device, follow each other.
-    lines = [line[:: -1 if number % 2 else 1] for number, line in enumerate(_lines(cases))]
-    for line in lines:
-        yield CaseGroup(tuple(evenly(line, POINTS)))
-    for line in lines:
-        if len(line) > POINTS:
-            yield CaseGroup(tuple(line))
+        yield from decisive(cases, claims, device, expected_rows(cases, device))
+    lines = _lines(cases)
+    yield from (CaseGroup(tuple(evenly(line, POINTS))) for line in lines)
+    yield from (CaseGroup(tuple(line)) for line in lines if len(line) > POINTS)
 
 
 def decisive(
@@ -167,7 +150,8 @@ def decisive(
         )
         for faster, ridge, launch in UNSURE[device.datasheet is not None]
     ]
-    costs_s, taken = _costs_s([rows]), set[str]()
+    costs_s = dict(zip(rows["key"], VISIT_S + LAUNCHES * rows["median_s"], strict=True))
+    taken = set[str]()
 
     def cost_s(key: str) -> float:
         return 0.0 if key in taken else costs_s[key]  # another claim had better use what is there
@@ -234,11 +218,6 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], co
     return list(keys)
 
 
-def clusters(claim: Claim, rows: pd.DataFrame) -> int:
-    """How many clusters of these rows a verdict on the claim would rest on."""
-    return cluster_count(claim.test[1], *both_sides(claim, rows))
-
-
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
     """The places of so many clusters: those that cost nothing more, then some of the cheaper half.
 
@@ -296,22 +275,3 @@ def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:
     of = (problem.arithmetic, problem.dtype, sheet)
     seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)
     return seconds[0] or math.nan, seconds[1] or 0.0
-
-
-def _in_turns(queues: Sequence[Iterator[CaseGroup]], costs_s: Mapping[str, float]) -> Iterator[CaseGroup]:
-    """Sweeps take turns: the next comparison is of the sweep that will have had the least time after it."""
-    seen: set[str] = set()
-    waiting: list[tuple[float, int, CaseGroup]] = []
-
-    def await_next(number: int, had_s: float) -> None:
-        if (each := next(queues[number], None)) is not None:
-            cost_s = sum(costs_s[key] for key in each.keys if key not in seen)
-            heapq.heappush(waiting, (had_s + cost_s, number, each))
-
-    for number in range(len(queues)):
-        await_next(number, 0.0)
-    while waiting:
-        had_s, number, each = heapq.heappop(waiting)
-        yield each
-        seen |= {*each.keys}
-        await_next(number, had_s)

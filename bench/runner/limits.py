@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.device.detect import Device
 from bench.errors import UserError
-from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated, traffic
 from bench.spec import DeviceKind
 from bench.sweep.load import Case
 from bench.sweep.suites import Suite
@@ -72,21 +70,3 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
         need, have = case.problem.byte / 1e9, device.memory_byte / 1e9
         return {"status": "skipped", "reason": f"needs {need:.0f} GB; {device} has {have:.0f} GB"}
     return None
-
-
-def case_traffic(case: Case, device: Device) -> tuple[float, float]:
-    """(bytes that reach memory at least, share of them that are written, 0 to 1) of one launch."""
-    problem, name = case.problem, case.implementation
-    moved, again = problem.byte_moved(name), problem.byte_again(name)
-    byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
-    return float(byte), float(share)
-
-
-def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
-    """Calibrated lower bound on the seconds of one launch; None if a ceiling is missing."""
-    problem, name = case.problem, case.implementation
-    moved = problem.byte_moved(name)
-    beside = (problem.byte_beside(name) or 0) / moved if moved else 0.0
-    units = (problem.arithmetic, problem.dtype)
-    roof = calibrated(problem.flop, *case_traffic(case, device), *units, ceilings, beside)
-    return roof.seconds if roof else None

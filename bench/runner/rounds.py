@@ -6,8 +6,7 @@ most of a round apart. No comparison begins unless the budget holds a second vis
 visits are the rule. What is left narrows the widest intervals, those of claims first. The roofs come last
 again: a roof is the best that was reached at either end of the run.
 
-There is no model of what a visit costs. It is taken to cost what the last one to the same case took, and that
-to a case without any what first visits to its implementation took so far.
+Nothing forecasts what a visit costs: it is taken to cost what earlier ones took (`Prices`).
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from typing import Any
 from bench.device.detect import Device
 from bench.judge.flags import disturbances
 from bench.judge.within_run import within_run
-from bench.model.ceilings import Ceilings, condition
 from bench.runner.comparisons import CaseGroup
 from bench.runner.failure_limit import FailureLimit
-from bench.runner.limits import PRECISION, impossible, launch_limit_s, predicted_s
+from bench.runner.limits import PRECISION, impossible
 from bench.runner.merge_visits import SEED, join
 from bench.sampling.protocol import Protocol
 from bench.spec import DeviceKind
@@ -73,6 +71,61 @@ class NextVisit:
     """Whether its result has not been checked yet."""
 
 
+class Prices:
+    """Wall seconds that visits are taken to cost: what earlier ones took, without starting a worker."""
+
+    def __init__(self) -> None:
+        self._first_s: dict[Hashable, float] = {}
+        """Kind of a case -> the least that a first visit to such a case took."""
+        self._last: dict[str, tuple[float, float, bool]] = {}
+        """Key of a case -> what its last visit took beside sampling, and for it; whether it was the first."""
+        self._beside_s: list[float] = []
+        """What visits took beside sampling, in ascending order."""
+
+    def learn(self, case: Case, measure_s: float, taken_s: float) -> None:
+        """Take in a visit that took so long, `measure_s` of it settling and sampling."""
+        is_first = case.key not in self._last
+        if is_first:
+            self._first_s[_kind(case)] = min(taken_s, self._first_s.get(_kind(case), taken_s))
+        self._last[case.key] = taken_s - measure_s, measure_s, is_first
+        insort(self._beside_s, taken_s - measure_s)
+
+    def again_s(self, case: Case) -> float:
+        """Of another visit to a case; 0 if it has not been visited."""
+        beside_s, measure_s, is_first = self._last.get(case.key, (0.0, 0.0, False))
+        # What was compiled, or chosen, is there the next time.
+        return measure_s + (min(beside_s, self._usual_beside_s) if is_first else beside_s)
+
+    def next_s(self, case: Case) -> float:
+        """Of the next visit to the case. 0 while nothing is known.
+
+        Of a first one the least that such took: one that compiled for all tells little, and a mistake costs
+        no more than what it is too little for one comparison.
+        """
+        if case.key in self._last:
+            return self.again_s(case)
+        return self._first_s.get(_kind(case), min(self._first_s.values(), default=0.0))
+
+    def second_s(self, case: Case, sampling_s: float) -> float:
+        """Of the second visit to a case that has none, if it samples so long."""
+        return min(self.next_s(case), self._usual_beside_s + sampling_s)
+
+    @property
+    def usual_s(self) -> float:
+        """Of one more visit to any of the cases visited so far; 0 while there is none."""
+        measured_s = sum(measure_s for _, measure_s, _ in self._last.values())
+        return self._usual_beside_s + measured_s / max(1, len(self._last))
+
+    @property
+    def _usual_beside_s(self) -> float:
+        return self._beside_s[len(self._beside_s) // 2] if self._beside_s else 0.0
+
+
+def _kind(case: Case) -> Hashable:
+    """Cases of one kind take about as long to build, compile and check."""
+    return case.role, case.problem.operator, case.implementation
+
+
 class Rounds:
     """Chooses the visits of one run on one device."""
 
@@ -88,41 +141,20 @@ class Rounds:
         self.device, self.settings, self.budget_s, self.precision = device, settings, budget_s, precision
         self._chance = random.Random(seed)
         self.failure_limit = FailureLimit()
-        self.comparisons: Sequence[CaseGroup] = ()
-        """What is measured whole or not at all, in the order of the first visits."""
-        self._ceilings: list[Case] = []
-        self._cases: dict[str, Case] = {}
-        """Key -> case, ceilings apart, in the order of the comparisons."""
-        self._claimed: set[str] = set()
-        """Keys of the cases that decide a claim."""
+        self._prices = Prices()
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
-        self._again_s: dict[str, float] = {}
-        """Key of a case -> wall seconds that another visit is taken to cost."""
-        self._first_s: dict[Hashable, float] = {}
-        """Kind of a case -> the least wall seconds that a first visit to such a case took."""
-        self._beside_s: list[float] = []
-        """Wall seconds of visits without their sampling, in ascending order."""
         self._ceilings_s = 0.0
         """Wall seconds of the first visits to ceilings."""
-        self._launch_s: dict[str, float | None] = {}
-        """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
-        self._roofs: dict[str, Ceilings] = {}
-        """Threads, `all` or `one` -> the ceilings measured so far with a cold cache; likewise."""
         self._elapsed_s = self._restart_s = 0.0
-        self._itinerary: Iterator[Case] | None = None
+        self.plan((), ())
 
-    # ---- what is known
-
-    def plan(self, cases: Iterable[Case], comparisons: Sequence[CaseGroup] | None = None) -> None:
-        """Set the cases that may be visited; if they are not compared, in the order of their first visits."""
-        every = {case.key: case for case in cases}.values()
-        self._ceilings = [case for case in every if case.role != "measurement"]
-        others = [case for case in every if case.role == "measurement"]
-        self.comparisons = [CaseGroup((case,)) for case in others] if comparisons is None else comparisons
-        self._cases = {case.key: case for each in self.comparisons for case in each.cases}
-        self._claimed = {key for each in self.comparisons if each.claim is not None for key in each.keys}
-        self._itinerary = None
+    def plan(self, ceilings: Iterable[Case], comparisons: Sequence[CaseGroup]) -> None:
+        """Set what may be visited: ceilings, and what is measured whole or not at all, in that order."""
+        self._ceilings, self.comparisons = list(ceilings), comparisons
+        self._cases = {case.key: case for each in comparisons for case in each.cases}
+        self._claimed = {key for each in comparisons if each.claim is not None for key in each.keys}
+        self._itinerary = self._visits()
 
     def resume(self, rows: Iterable[Measurement]) -> None:
         """Add visits that were made before this run began: they are not made again, and cost nothing."""
@@ -131,30 +163,17 @@ class Rounds:
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
-        is_first = case.key not in self._rows
+        if case.role != "measurement" and case.key not in self._rows:
+            self._ceilings_s += taken_s or 0.0
         self._rows.setdefault(row.case, []).append(row)
         self.failure_limit.saw(case, row)
-        if row.role != "measurement":
-            self._launch_s, self._roofs = {}, {}
-        if taken_s is None or row.status in ("crashed", "timeout"):  # which tell nothing of other visits
-            return
-        if is_first:
-            self._first_s[_kind(case)] = min(taken_s, self._first_s.get(_kind(case), taken_s))
-            self._ceilings_s += taken_s * (case.role != "measurement")
-        beside_s = taken_s - (row.measure_s or 0.0)
-        insort(self._beside_s, beside_s)
-        if is_first:  # what was compiled, or chosen, is there the next time
-            beside_s = min(beside_s, self._usual_beside_s())
-        self._again_s[case.key] = beside_s + (row.measure_s or 0.0)
+        if taken_s is not None and row.status not in ("crashed", "timeout", "skipped"):  # broken off
+            self._prices.learn(case, row.measure_s or 0.0, taken_s)
 
     @property
     def rows(self) -> list[Measurement]:
         """The row of every visit so far."""
         return [row for rows in self._rows.values() for row in rows]
-
-    def missing(self, case: Case) -> str:
-        """Why this device cannot run the case; empty if it can."""
-        return case.missing(self.device.kind, self.device.capability)
 
     @property
     def left_out(self) -> list[CaseGroup]:
@@ -162,20 +181,24 @@ class Rounds:
         return [
             each
             for each in self.comparisons
-            if any(not (self.missing(c) or self.failure_limit.reason(c)) for c in self._unvisited(each))
+            if any(not self.failure_limit.reason(case) for case in self._unvisited(each))
         ]
 
     # ---- the order
 
-    def next(self, elapsed_s: float, restart_s: float = 0.0) -> Case | None:
-        """The case to visit now, `elapsed_s` after the run began; None if the run is over.
+    def next(self, elapsed_s: float, restart_s: float = 0.0) -> NextVisit | None:
+        """The visit to make now, `elapsed_s` after the run began; None if the run is over.
 
         `restart_s`: seconds that pass before a visit can begin, since a new worker has to start.
         """
         self._elapsed_s, self._restart_s = elapsed_s, restart_s
-        if self._itinerary is None:
-            self._itinerary = self._visits()
-        return next((case for case in self._itinerary if not self._is_too_late(case)), None)
+        case = next((case for case in self._itinerary if not self._is_too_late(case)), None)
+        if case is None:
+            return None
+        rows = self._rows.get(case.key, [])
+        if (refusal := self._refusal(case)) is not None:
+            return NextVisit(case, 0, refusal)
+        return NextVisit(case, len(rows), None, self._sampling_s(case), not any(map(_is_ok, rows)))
 
     def _visits(self) -> Iterator[Case]:
         """The visits in order. Each case must have been visited before the next one is taken."""
@@ -188,20 +211,24 @@ class Rounds:
             if due := self._due():
                 yield from self._sentinels(due)
                 yield from self._shuffled(due)
-        yield from (case for case in self._ceilings if case.role == "roof" and self._is_timed(case))
+        yield from self._roofs()
 
     def _unvisited(self, comparison: CaseGroup) -> list[Case]:
         return [case for case in comparison.cases if case.key not in self._rows]
 
+    def _roofs(self) -> list[Case]:
+        """The roofs that have a time."""
+        return [case for case in self._ceilings if case.role == "roof" and self._is_timed(case)]
+
     def _has_room(self, comparison: CaseGroup) -> bool:
         """Whether the budget holds two visits to these cases, after a second one to all that was begun."""
         fresh = [case for case in self._unvisited(comparison) if self._refusal(case) is None]
-        if self.budget_s is None or not (fresh and self._first_s):
+        if self.budget_s is None or not fresh:
             return True
-        cost_s = sum(map(self._cost_s, fresh))
-        if self.settings.visits > 1:
-            once = (key for key, (row, *more) in self._rows.items() if row.role == "measurement" and not more)
-            cost_s += sum(map(self._second_s, fresh)) + sum(self._again_s.get(key, 0.0) for key in once)
+        begun = ((self._cases.get(key), rows) for key, rows in self._rows.items())
+        once = (case for case, rows in begun if case and len(rows) == 1 and _is_ok(rows[0]))
+        cost_s = sum(map(self._prices.again_s, once)) + sum(map(self._prices.next_s, fresh))
+        cost_s += sum(self._prices.second_s(case, self._sampling_s(case)) for case in fresh)
         return cost_s <= self._spare_s()
 
     def _due(self) -> list[Case]:
@@ -214,11 +241,17 @@ class Rounds:
         if lacking := [case for case in begun if self._lacks_visits(case)]:
             fewest = min(len(self._rows[case.key]) for case in lacking)
             return [case for case in lacking if len(self._rows[case.key]) == fewest]
-        widths = {key: half for key, half in self._half_widths(begun).items() if half > self.precision}
-        order = sorted(widths, key=lambda key: (key not in self._claimed, -widths[key]))
+        timed = [case for case in begun if self._is_timed(case)]
+        within = within_run([join(self._rows[case.key]) for case in timed])
+        widths = {
+            case.key: interval.half
+            for case, interval in zip(timed, within, strict=True)
+            if interval and interval.half > self.precision
+            if len(self._rows[case.key]) < self.settings.most_visits
+        }
         kept, spent_s, spare_s = set[str](), 0.0, self._spare_s()
-        for key in order:
-            spent_s += self._again_s.get(key, 0.0)
+        for key in sorted(widths, key=lambda key: (key not in self._claimed, -widths[key])):
+            spent_s += self._prices.again_s(self._cases[key])
             if spent_s <= spare_s:
                 kept.add(key)
         return [case for case in begun if case.key in kept]
@@ -228,23 +261,10 @@ class Rounds:
         rows = self._rows[case.key]
         if rows[-1].status == "crashed":  # an earlier case may have left the worker broken
             return sum(row.status == "crashed" for row in rows) == 1
-        if rows[-1].status != "ok":
+        if not _is_ok(rows[-1]):
             return False
-        sound = [row for row in rows if row.status == "ok" and not disturbances(row)]
-        wanted = self.settings.visits
+        sound, wanted = [row for row in rows if _is_ok(row) and not disturbances(row)], self.settings.visits
         return len(rows) < wanted or (len(sound) < wanted and len(rows) < wanted + EXTRA_VISITS)
-
-    def _half_widths(self, begun: Sequence[Case]) -> dict[str, float]:
-        """Key -> half of the interval within the run, of the cases that may be visited again."""
-        if self.settings.visits == 1:
-            return {}
-        timed = [case.key for case in begun if self._is_timed(case)]
-        rows = [join(self._rows[key]) for key in timed]
-        return {
-            key: within.half
-            for key, within in zip(timed, within_run(rows), strict=True)
-            if within and len(self._rows[key]) < self.settings.most_visits
-        }
 
     def _shuffled(self, due: Sequence[Case]) -> Iterator[Case]:
         """These cases in the order of a round: comparisons whole and shuffled within each part of it."""
@@ -264,87 +284,46 @@ class Rounds:
         for case in self._ceilings:
             if self._is_timed(case) and case.problem.byte and case.threads == "all":
                 sentinels.setdefault(case.problem.flop > 0, case)
-        is_short = sum(map(self._cost_s, due)) < SENTINEL_ROUND * sum(map(self._cost_s, sentinels.values()))
-        return [] if is_short else list(sentinels.values())
+        round_s, theirs_s = (sum(map(self._prices.next_s, cases)) for cases in (due, sentinels.values()))
+        return [] if round_s < SENTINEL_ROUND * theirs_s else list(sentinels.values())
 
     def _is_timed(self, case: Case) -> bool:
-        return (rows := self._rows.get(case.key, [])) != [] and rows[-1].status == "ok"
+        return (rows := self._rows.get(case.key, [])) != [] and _is_ok(rows[-1])
 
     # ---- one visit
-
-    def step(self, case: Case, elapsed_s: float) -> NextVisit:
-        """The visit to this case that is due `elapsed_s` after the run began."""
-        self._elapsed_s = elapsed_s
-        rows = self._rows.get(case.key, [])
-        refusal = None if rows else self._refusal(case)
-        if refusal is not None:
-            return NextVisit(case, 0, refusal)
-        is_first = not any(row.status == "ok" for row in rows)
-        return NextVisit(case, len(rows), None, self._sampling_s(case), is_first)
 
     def _sampling_s(self, case: Case) -> float:
         if case.role != "measurement":
             return CEILING_S[self.device.kind]["roof" if case.role == "roof" else "probe"]
         least_s, most_s = SAMPLING_S[self.device.kind]
-        visits = MOMENTS * len(self._cases)
-        share_s = most_s if self.budget_s is None else SAMPLING_SHARE * self.budget_s / max(1, visits)
-        rows = self._rows.get(case.key)
-        launch_s = rows[-1].median_s if rows else self._predicted_s(case)
-        return max(least_s, min(most_s, share_s), LAUNCHES * (launch_s or 0.0))
+        share = SAMPLING_SHARE / MOMENTS / max(1, len(self._cases))
+        share_s = most_s if self.budget_s is None else share * self.budget_s
+        *_, last_s = (0.0, *(row.median_s or 0.0 for row in self._rows.get(case.key, ())))
+        return max(least_s, min(most_s, share_s), LAUNCHES * last_s)
 
     def _refusal(self, case: Case) -> Mapping[str, Any] | None:
-        """Status and reason of a case without a request to the worker; None if it has one."""
+        """Status and reason of a first visit without a request to the worker; None if it has one."""
+        if case.key in self._rows:
+            return None
         if refusal := impossible(case, self.device):
             return refusal
-        reason, limit_s = self.failure_limit.reason(case), launch_limit_s(self.budget_s)
-        launch_s = 0.0 if reason else self._predicted_s(case) or 0.0
+        reason = self.failure_limit.reason(case)
         if not reason and case.role != "measurement" and not self._ceiling_has_room(case):
             reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
-        elif launch_s > limit_s:
-            reason = f"one launch is predicted to take {launch_s:.2g} s; the budget allows {limit_s:.2g} s"
         return {"status": "skipped", "reason": reason} if reason else None
 
     def _ceiling_has_room(self, case: Case) -> bool:
         """Whether both visits to this ceiling fit into the ceilings' share of the budget."""
-        if self.budget_s is None or not (self._first_s and self.comparisons):
+        if self.budget_s is None or not self.comparisons:
             return True
-        spent_s = self._ceilings_s + self._roofs_s()
-        return spent_s + self._cost_s(case) + self._second_s(case) <= CEILINGS_SHARE * self.budget_s
-
-    def _predicted_s(self, case: Case) -> float | None:
-        """Least seconds of one launch, by the ceilings measured so far; None if they do not tell."""
-        if case.key not in self._launch_s:
-            if case.threads not in self._roofs:
-                wanted = condition("cold", case.threads)
-                rows = (row for row in self.rows if condition(row.cache, row.threads_asked) == wanted)
-                self._roofs[case.threads] = Ceilings.of(rows)
-            self._launch_s[case.key] = predicted_s(case, self.device, self._roofs[case.threads])
-        return self._launch_s[case.key]
+        twice_s = self._prices.next_s(case) + self._prices.second_s(case, self._sampling_s(case))
+        return self._ceilings_s + self._roofs_s() + twice_s <= CEILINGS_SHARE * self.budget_s
 
     # ---- time
 
-    def _cost_s(self, case: Case) -> float:
-        """Expected wall seconds of the next visit to the case.
-
-        Of a first one the least that such took: one that compiled for all tells little, and a mistake costs
-        no more than what it is too little for one comparison.
-        """
-        if case.key in self._again_s:
-            return self._again_s[case.key]
-        known_s = self._first_s.get(_kind(case))
-        return min(self._first_s.values(), default=0.0) if known_s is None else known_s
-
-    def _second_s(self, case: Case) -> float:
-        """Expected wall seconds of the second visit to a case that has none."""
-        return min(self._cost_s(case), self._usual_beside_s() + self._sampling_s(case))
-
-    def _usual_beside_s(self) -> float:
-        """The middle one of what visits took without their sampling, wall seconds."""
-        return self._beside_s[len(self._beside_s) // 2] if self._beside_s else 0.0
-
     def _roofs_s(self) -> float:
         """Expected wall seconds of the last visits, those to the roofs."""
-        return sum(self._again_s.get(case.key, 0.0) for case in self._ceilings if case.role == "roof")
+        return sum(map(self._prices.again_s, self._roofs()))
 
     def _spare_s(self) -> float:
         """Seconds of the budget that are neither spent nor kept for the roofs at the end."""
@@ -354,24 +333,18 @@ class Rounds:
 
     def _is_too_late(self, case: Case) -> bool:
         """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
-        if self.budget_s is None or (case.key not in self._rows and self._refusal(case) is not None):
+        if self.budget_s is None or self._refusal(case) is not None:
             return False
         spare_s = self._spare_s() if case.role == "measurement" else self._spare_s() + self._roofs_s()
-        return self._cost_s(case) > spare_s + (LATEST - 1) * self.budget_s
+        return self._prices.next_s(case) > spare_s + (LATEST - 1) * self.budget_s
 
     def left(self, elapsed_s: float) -> tuple[int, float]:
         """About how many visits are to come, those that only narrow intervals apart, and their seconds."""
-        due = [(case, 1) for case in self._ceilings if case.key not in self._rows]
-        due += [(case, 1) for case in self._ceilings if case.role == "roof"]
-        wanted = self.settings.visits
-        due += [(case, max(0, wanted - len(self._rows.get(key, ())))) for key, case in self._cases.items()]
-        count, beside_s, seconds = sum(number for _, number in due), self._usual_beside_s(), 0.0
-        for case, number in due:
-            known_s = self._again_s.get(case.key)
-            seconds += number * (beside_s + self._sampling_s(case) if known_s is None else known_s)
+        count = sum(max(0, self.settings.visits - len(self._rows.get(key, ()))) for key in self._cases)
+        count += sum((case.key not in self._rows) + (case.role == "roof") for case in self._ceilings)
+        seconds = count * self._prices.usual_s
         return count, seconds if self.budget_s is None else min(seconds, max(0.0, self.budget_s - elapsed_s))
 
 
-def _kind(case: Case) -> Hashable:
-    """Cases of one kind take about as long to build, compile and check."""
-    return case.role, case.problem.operator, case.implementation
+def _is_ok(row: Measurement) -> bool:
+    return row.status == "ok"

@@ -27,14 +27,14 @@ from bench.runner.limits import PRECISION, impossible
 from bench.runner.merge_visits import joined, visit_row
 from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
-from bench.runner.rounds import Rounds
+from bench.runner.rounds import NextVisit, Rounds
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import SEVERAL, Protocol, protocol
 from bench.spec import DeviceKind
 from bench.store.journal import Journal, finish
-from bench.store.schema import FIELDS, Measurement, RunKey
+from bench.store.schema import FIELDS, Measurement
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 
@@ -79,8 +79,6 @@ class Run:
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
-    visits: int = SEVERAL
-    """Visits to each case, before what is left narrows intervals; of one none is narrowed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """The user's tags for this run."""
     suffix: str = ""
@@ -93,7 +91,7 @@ class Run:
     """What they take of the processors while this run begins."""
 
     def __post_init__(self) -> None:
-        self.protocol: Protocol = protocol(self.device.kind, self.visits)
+        self.protocol: Protocol = protocol(self.device.kind, SEVERAL)
         self.rounds = Rounds(self.device, self.protocol, self.budget_s, self.precision)
         self.choose(ChosenCases())
         self.requested: list[Case] = []
@@ -102,8 +100,6 @@ class Run:
         """Cases that this device cannot run."""
         self.other_shards = 0
         """Number of cases that other shards measure."""
-        self.comparisons: Sequence[CaseGroup] | None = None
-        """What is measured whole or not at all; None: each case by itself."""
         self.left: list[UnfinishedRun] = []
         """Earlier runs that had not been finished when this one opened."""
         self.stopped = ""
@@ -129,6 +125,8 @@ class Run:
         """Key of a case -> its row, once collected."""
         self._judged: DeviceRun | None = None
         """The rows with their ceilings, once collected."""
+        self._compared: Sequence[CaseGroup] = ()
+        """What is measured whole or not at all, in the order in which it is begun."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -147,11 +145,6 @@ class Run:
     def folder(self) -> Path:
         """Folder of this device's results."""
         return self.results / self.device.slug
-
-    @property
-    def key(self) -> RunKey:
-        """The run of its rows."""
-        return RunKey(self.device.slug, self.device.id, self.run_id)
 
     def begin(self) -> None:
         """Start the clock of the budget, again if another device was measured first."""
@@ -200,14 +193,14 @@ class Run:
         """
         asked = [self.cases[name] for name in names]
         ours = [c for c in asked if not self.shard or c.role != "measurement" or c.sweep in self.shard]
-        here = {case.key: case for case in ours if not self.rounds.missing(case)}
+        here = {case.key: case for case in ours if not self._missing(case)}
         self.other_shards = len(asked) - len(ours)
         self.elsewhere = [case for case in ours if case.key not in here]
         between = [case for case in here.values() if case.role == "measurement"]
-        self.comparisons = comparisons(between, self.chosen.claims, self.device)
-        ceilings = [case.key for case in here.values() if case.role != "measurement"]
-        compared = dict.fromkeys(key for each in self.comparisons for key in each.keys)
-        return [here[key].name for key in (*ceilings, *compared)]
+        self._compared = comparisons(between, self.chosen.claims, self.device)
+        ceilings = [case for case in here.values() if case.role != "measurement"]
+        compared = {case.key: case for each in self._compared for case in each.cases}
+        return [case.name for case in (*ceilings, *compared.values())]
 
     def plan(self, names: Iterable[str]) -> None:
         """Set the cases to visit, by name: those that `order` gave. UserError if the device can run none."""
@@ -223,7 +216,11 @@ class Run:
                 f"none of the {len(measurements)} cases that are asked for can run on {self.device}: "
                 f"{reason} ({count} of them)"
             )
-        self.rounds.plan(self.requested, self.comparisons)
+        self.rounds.plan((case for case in self.requested if case.role != "measurement"), self._compared)
+
+    def _missing(self, case: Case) -> str:
+        """Why this device cannot run the case; empty if it can."""
+        return case.missing(self.device.kind, self.device.capability)
 
     def libraries(self) -> str:
         """The libraries of the device, with versions; starts its worker. UserError if it does not start."""
@@ -235,48 +232,44 @@ class Run:
 
     # ---- visit
 
-    def walk(self, most_failures: int | None = None) -> Iterator[tuple[Case, Measurement]]:
-        """Visit every case in rounds (bench/runner/rounds.py); each visit's row is safe before it is yielded.
+    def walk(self, most_failures: int | None = None) -> Iterator[Measurement]:
+        """Make the visits that the rounds choose (rounds.py); each row is safe before it is yielded.
 
         Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError if results
         can no longer be written.
         """
         self._refuse_elsewhere()
         failures = 0
-        while (case := self.rounds.next(self.elapsed_s, self.worker.restart_s)) is not None:
-            row = self.visit(case)
-            yield case, row
+        while (due := self.rounds.next(self.elapsed_s, self.worker.restart_s)) is not None:
+            row = self._visit(due)
+            yield row
             failures += row.status not in ("ok", "unsupported", "skipped")
             if 0 < (most_failures or 0) <= failures:
                 self.stopped = f"stopped after {failures} failures"
                 return
 
-    def visit(self, case: Case) -> Measurement:
-        """Visit a case once and write the row before returning it. Never raises for what a case does.
-
-        UserError if the row cannot be written.
-        """
-        begin, starting_s = time.perf_counter(), self.worker.starting_s
-        step = self.rounds.step(case, self.elapsed_s)
-        if step.refusal is None:
+    def _visit(self, due: NextVisit) -> Measurement:
+        """Visit a case once and write the row before returning it. Never raises for what a case does."""
+        began_s, starting_s, case = self.elapsed_s, self.worker.starting_s, due.case
+        if due.refusal is None:
             threads = self.worker.threads(case.threads)
-            words = (case, self.protocol, self.budget_s, step.sampling_s, threads, step.is_first)
+            words = (case, self.protocol, self.budget_s, due.sampling_s, threads, due.is_first)
             result = self.worker.visit(visit_to(*words))
         else:
-            result = VisitResult(**step.refusal)
-        row = self._row(case, result, step.number)
+            result = VisitResult(**due.refusal)
+        row = self._row(case, result, due.number)
         self.parts_s = {part: so_far + (getattr(row, part) or 0.0) for part, so_far in self.parts_s.items()}
-        self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
+        self._append(row, sync=due.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
-        taken_s = time.perf_counter() - begin - (self.worker.starting_s - starting_s)
-        self.rounds.visited(case, row, taken_s if step.refusal is None else None)
+        taken_s = self.elapsed_s - began_s - (self.worker.starting_s - starting_s)
+        self.rounds.visited(case, row, taken_s if due.refusal is None else None)
         return row
 
     def _refuse_elsewhere(self) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
         there = {row.case for row in self.rounds.rows}
         rows = [
-            self._row(case, VisitResult("unsupported", self.rounds.missing(case)), 0)
+            self._row(case, VisitResult("unsupported", self._missing(case)), 0)
             for case in self.elsewhere
             if case.key not in there
         ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from bench.runner import options as asked
 from bench.runner import rounds, worker_process
 from bench.runner import run as runs
 from bench.runner.cases import ChosenCases
+from bench.runner.comparisons import CaseGroup
 from bench.runner.options import Options, run_for
+from bench.runner.rounds import Rounds
 from bench.runner.run import Run
 from bench.sweep.load import Case, load
 
@@ -75,7 +77,7 @@ def gpu(index: int) -> Device:
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which workers begin from now on; no device is locked."""
+    """A folder in which workers begin from now on; no device is locked, and each case is visited once."""
     (folder / "bench" / "worker").mkdir(parents=True)
     for package in ("bench", "bench/worker"):
         (folder / package / "__init__.py").write_text("")
@@ -83,11 +85,13 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
     monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(runs, "device_lock", lambda *_: nullcontext(""))
+    once(monkeypatch)
     return folder
 
 
 def quick(patch: pytest.MonkeyPatch) -> None:
-    """No visit is made again for what else runs on this machine, none samples until it knows all it could."""
+    """One visit a case, which is not made again for what else runs here, nor samples until it knows all."""
+    once(patch)
     patch.setattr("bench.runner.merge_visits.disturbances", lambda row: [])
     patch.setitem(rounds.SAMPLING_S, "cpu", (0.05, 0.05))  # type: ignore[arg-type]
     patch.setitem(rounds.CEILING_S, "cpu", {"roof": 0.05, "probe": 0.05})  # type: ignore[arg-type]
@@ -100,19 +104,32 @@ def small(folder: Path, sizes: list[int]) -> list[Case]:
     return load(path, kernels.problem, 2, path.parent).cases
 
 
+def planned(rounds: Rounds, cases: Sequence[Case], compared: Sequence[CaseGroup] | None = None) -> None:
+    """Plan these cases in this order; unless they are compared, each by itself."""
+    others = [case for case in cases if case.role == "measurement"]
+    alone = [CaseGroup((case,)) for case in others]
+    rounds.plan(
+        [case for case in cases if case.role != "measurement"], alone if compared is None else compared
+    )
+
+
+def once(patch: pytest.MonkeyPatch, visits: int = 1) -> None:
+    """Runs make so many visits to a case, where its interval is narrow, instead of three."""
+    patch.setattr(runs, "SEVERAL", visits)
+
+
 def opened(folder: Path, cases: list[Case], index: int = 0, **settings: Any) -> Run:
-    """A run on a GPU, planned; of one visit a case, unless the settings say how many."""
-    run = Run(gpu(index), folder / "results", **{"visits": 1} | settings)
+    """A run on a GPU, planned."""
+    run = Run(gpu(index), folder / "results", **{"precision": 9.0} | settings)
     run.open()
-    run.rounds.plan(cases)
+    planned(run.rounds, cases)
     return run
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], **options: Any) -> Run:
-    """A run of one visit to these cases, planned. There is no GPU to have ceilings."""
-    monkeypatch.setattr(asked, "Run", partial(Run, visits=1))
+    """A run of these cases, planned. There is no GPU to have ceilings."""
     monkeypatch.setattr(asked, "detect", lambda wanted: gpu(0))
     monkeypatch.setattr(asked, "chosen_cases", lambda *_: ChosenCases(cases))
-    run = run_for(Options(results=folder / "results", **options), kernels.problem)
+    run = run_for(Options(results=folder / "results", **{"precision": "99%"} | options), kernels.problem)
     run.plan(run.order(run.cases))
     return run

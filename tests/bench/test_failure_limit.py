@@ -121,7 +121,7 @@ def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
     """The lines of a run while it goes on, those at its end as one, and its rows."""
     lines: list[str] = []
     progress = Progress(run, lines.append, None)
-    for _, found in run.walk():
+    for found in run.walk():
         progress.show(found)
     result = run.finish()
     assert result.path is not None
@@ -132,7 +132,7 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     made = cases(folder)
     run = opened(folder, made)
     answering(run, "triton", asked := [])
-    rows = [found for _, found in run.walk()]
+    rows = list(run.walk())
     assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
     by_status = [found.status for found in rows if found.implementation == "triton"]
     assert by_status == ["error"] * 3 + ["skipped"] * (len(only(made, "triton")) - 3)
@@ -151,7 +151,7 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     run.interrupted()
     again = opened(folder, made, resume=True)
     answering(again, "nothing", asked := [])
-    rows = [found for _, found in again.walk()]
+    rows = list(again.walk())
     assert not again.rounds.failure_limit.lines and {found.status for found in rows} == {"ok"}
     assert asked.count("triton") == len(only(made, "triton")) - 3
     again.close()

@@ -21,7 +21,7 @@ from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case, load
-from tests.bench.several import SWEEP, gpu
+from tests.bench.several import SWEEP, gpu, planned
 
 FACTS: dict[str, Any] = {"run_id": "r", "commit": "c", "threads": 1}
 GPU = gpu(0)
@@ -57,12 +57,12 @@ class Simulation:
 
     def visit(self) -> tuple[Case, Measurement] | None:
         """The next visit; None if there is none."""
-        case = self.rounds.next(self.at_s, self.start_s if self.is_dead else 0.0)
-        if case is None:
+        step = self.rounds.next(self.at_s, self.start_s if self.is_dead else 0.0)
+        if step is None:
             return None
+        case = step.case
         if self.is_dead:
             self.at_s, self.is_dead = self.at_s + self.start_s, False
-        step = self.rounds.step(case, self.at_s)
         facts = self.answer(step) if step.refusal is None else dict(step.refusal)
         taken_s = None
         if step.refusal is None:
@@ -112,23 +112,22 @@ def rounds(
     compared: Sequence[CaseGroup] | None = None,
 ) -> Rounds:
     made = Rounds(device, protocol("cuda", visits), budget_s, seed=seed)
-    made.plan(cases, compared)
+    planned(made, cases, compared)
     return made
 
 
 # ---- order
 
 
-@pytest.mark.parametrize("visits", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 31])
-def test_each_case_is_visited_as_often_as_asked_and_ceilings_frame_the_run(
-    visits: int, count: int, ceilings: list[Case], cases: list[Case]
+def test_each_case_is_visited_three_times_and_ceilings_frame_the_run(
+    count: int, ceilings: list[Case], cases: list[Case]
 ) -> None:
-    order = [case for case, _ in Simulation(rounds([*ceilings, *cases[:count]], visits)).run()]
+    order = [case for case, _ in Simulation(rounds([*ceilings, *cases[:count]])).run()]
     made = Counter(case.key for case in order)
-    assert all(made[case.key] == visits for case in cases[:count])
+    assert all(made[case.key] == 3 for case in cases[:count])
     assert order[:2] == ceilings == order[-2:] and made[ceilings[1].key] == 2
-    assert made[ceilings[0].key] - 2 == (visits - 1 if count == 31 else 0), "a sentinel, in long rounds"
+    assert made[ceilings[0].key] - 2 == (2 if count == 31 else 0), "a sentinel, in long rounds"
 
 
 def test_a_round_ends_before_the_next_and_repetitions_lie_most_of_a_round_apart(
@@ -239,7 +238,7 @@ def test_a_comparison_is_measured_whole_or_not_at_all(cases: list[Case], seed: i
 
 @pytest.mark.parametrize(("hangs", "seconds"), [(True, 30.0), (False, 20.0)])
 def test_one_dear_visit_does_not_shut_out_the_others(cases: list[Case], hangs: bool, seconds: float) -> None:
-    simulation = Simulation(rounds(cases, 1, 60.0))
+    simulation = Simulation(rounds(cases, budget_s=90.0))
 
     def answer(step: NextVisit) -> dict[str, Any]:
         simulation.beside_s = seconds if step.case is cases[0] else 0.1
@@ -283,12 +282,14 @@ def test_a_visit_to_a_cpu_samples_its_share_of_the_budget_within_limits(tmp_path
     device, settings, sampled = replace(GPU, kind="cpu", capability=None), protocol("cpu", 3), []
     for budget_s in (1.0, 150.0, None):
         made = Rounds(device, settings, budget_s)
-        made.plan(cases)
-        sampled.append(made.step(cases[0], 0.0).sampling_s)
+        planned(made, cases)
+        due = made.next(0.0)
+        sampled.append(due and due.sampling_s)
     assert sampled == [0.15, pytest.approx(0.6), 1.0] and 0.6 == 0.8 * 150 / 40 / 5
     slow = Simulation(rounds(cases[:1], device=device), lambda step: timed(0.5))
     slow.visit()
-    assert slow.rounds.step(cases[0], 1.0).sampling_s == 8.0, "room for 16 launches"
+    due = slow.rounds.next(1.0)
+    assert due and due.sampling_s == 8.0, "room for 16 launches"
 
 
 def test_what_is_left_to_do_shrinks_to_nothing(ceilings: list[Case], cases: list[Case]) -> None:
@@ -305,7 +306,8 @@ def test_what_is_left_to_do_shrinks_to_nothing(ceilings: list[Case], cases: list
 def test_what_the_device_cannot_run_is_refused_and_costs_nothing(cases: list[Case]) -> None:
     small = replace(gpu(0), memory_byte=100)
     refusal = {"status": "skipped", "reason": f"needs 0 GB; {small} has 0 GB"}
-    assert rounds(cases[:2], device=small).step(cases[0], 0.0).refusal == refusal
+    due = rounds(cases[:2], device=small).next(0.0)
+    assert due and due.refusal == refusal
 
 
 def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[Case], seed: int) -> None:

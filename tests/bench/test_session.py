@@ -53,12 +53,12 @@ def cases(tmp_path: Path) -> list[Case]:
     return [case for name in names for case in load(root / name, kernels.problem, 2, root).cases]
 
 
-def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: object) -> Run:
+def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: Any) -> Run:
     device = detect("cpu")
     object.__setattr__(device, "cache_byte", SMALL_CACHE)  # a small ring is all that is wanted here
-    made = Run(device, tmp_path / "results", budget_s, **{"visits": 1} | settings)  # type: ignore[arg-type]
+    made = Run(device, tmp_path / "results", budget_s, **{"precision": 0.99} | settings)
     made.open()
-    made.rounds.plan(cases(tmp_path))
+    several.planned(made.rounds, cases(tmp_path))
     return made
 
 
@@ -93,8 +93,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     path.write_text(SWEEP.replace("implementations:", "threads: [one, all]\nimplementations:"))
     loaded = load(path, kernels.problem, 2, path.parent).cases
     every = [*cases(folder), *[case for case in loaded if case.implementation == "onednn"][:2]]
-    run.rounds.plan(every)
-    visits = [row for _, row in run.walk()]
+    several.planned(run.rounds, every)
+    visits = list(run.walk())
     rows = run.rows()
     run.close()
     return Measured(every, visits, rows, run.path)
@@ -136,8 +136,7 @@ def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
 
 def visited(run: Run, count: int) -> list[schema.Measurement]:
     """The rows of the run's first few visits."""
-    walk = run.walk()
-    return [row for _, row in itertools.islice(walk, count)]
+    return list(itertools.islice(run.walk(), count))
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -160,7 +159,7 @@ def test_resume_measures_only_what_is_missing(tmp_path: Path, stand_in: Path) ->
     stand_in.write_text(stand_in.read_text().replace("1e-3", "0.002"))
     resumed = session(tmp_path, resume=True)
     assert resumed.run_id == run.run_id and resumed.left[0].resumed
-    again = [row.case for _, row in resumed.walk()]
+    again = [row.case for row in resumed.walk()]
     floor = first[0].case
     explained = {row.case for row in first}
     assert [case for case in again if case in explained] == [floor]  # the ceiling's second look
@@ -176,12 +175,13 @@ def test_resume_measures_only_what_is_missing(tmp_path: Path, stand_in: Path) ->
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = session(tmp_path)
     visited(run, 3)
     journal = run.interrupted()
+    several.once(monkeypatch, 3)
     with pytest.raises(UserError, match=r"resume it with the version that began it") as refused:
-        session(tmp_path, resume=True, visits=3)
+        session(tmp_path, resume=True)
     assert str(journal) in str(refused.value) and journal is not None and journal.exists()
 
 
@@ -195,14 +195,15 @@ def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(
     folder = several.stand_in(tmp_path, monkeypatch)
     made = several.small(folder, [1, 2, 3])
     run = several.opened(folder, made)
-    assert run.visit(made[0]).status == "ok"
+    walk = run.walk()
+    assert next(walk).status == "ok"
     pid = run.worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    died, after = run.visit(made[1]), run.visit(made[2])
+    died, after = next(walk), next(walk)
     assert died.status == "crashed" and "SIGKILL" in died.reason and died.median_s is None
     assert after.status == "ok"
-    assert [(row.case, row.status) for _, row in run.walk()] == [(died.case, "ok")]
+    assert [(row.case, row.status) for row in walk] == [(died.case, "ok")]
     (joined,) = [row for row in run.rows() if row.case == died.case]
     assert joined.status == "ok" and joined.set_aside == [f"crashed: {died.reason}"]
     run.close()
@@ -222,7 +223,8 @@ def test_every_visit_is_on_the_disk_before_the_next_begins(
 
     folder = several.stand_in(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "fsync", counted)
-    run = several.opened(folder, several.small(folder, [1, 2, 3]), visits=2, precision=1.0)
+    several.once(monkeypatch, 2)
+    run = several.opened(folder, several.small(folder, [1, 2, 3]), precision=1.0)
     (journal,) = run.folder.glob("*.journal")
     walk, sizes = run.walk(), set()
     for _ in walk:
@@ -268,8 +270,8 @@ def test_starting_a_worker_is_no_cost_of_the_visit_that_needed_it(
         run = session(tmp_path / str(was_started), budget_s=None)
         if was_started:
             run.worker.started()
-        case = next(case for case in cases(tmp_path) if case.implementation == "onednn")
-        assert run.visit(case).status == "ok"
+        several.planned(run.rounds, [case for case in cases(tmp_path) if case.implementation == "onednn"])
+        assert next(run.walk()).status == "ok"
         lefts_s.append(run.rounds.left(run.elapsed_s)[1])
         run.interrupted()
     assert run.worker.starting_s == 100.0

@@ -27,7 +27,7 @@ def test_a_worker_sees_its_own_gpu_whatever_mask_comes_from_outside(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,3")
     run = opened(folder, small(folder, [1]), index=1)
-    ((_, row),) = run.walk()
+    (row,) = run.walk()
     assert (row.configuration, row.device_id, row.concurrent_gpus) == ("GPU-1", "id1", 1)
     run.interrupted()
 
@@ -48,14 +48,14 @@ def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
     opening = " ".join(line.strip() for line in opening_lines(run))
     assert "timed at the same time as other GPUs, 8 in all" in opening and "never compared" in opening
     assert run.run_id.endswith("-gpu0"), "the others write into this folder, too"
-    _, row = next(run.walk())
+    row = next(run.walk())
     assert row.concurrent_gpus == 8
     journal = run.interrupted()
     with pytest.raises(UserError, match=r"measured on 8 GPUs at the same time, this is one GPU at a time"):
         opened(folder, cases, resume=True)
     assert journal is not None and len(recover(journal).rows) == 1
     again = opened(folder, cases, resume=True, concurrent_gpus=8)
-    assert [row.configuration for _, row in again.walk()] == ["GPU-0"] and len(again.rounds.rows) == 2
+    assert [row.configuration for row in again.walk()] == ["GPU-0"] and len(again.rounds.rows) == 2
     again.interrupted()
     monkeypatch.setenv(CONCURRENT, "all")
     with pytest.raises(UserError, match=f"{CONCURRENT}=all: give the number of GPUs"):
@@ -76,7 +76,7 @@ def test_what_cannot_run_has_its_row(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "fail-2").touch()
     run = begun(folder, monkeypatch, small(folder, list(range(1, 101))))
-    *_, (_, last) = run.walk(1)
+    *_, last = run.walk(1)
     assert run.stopped == "stopped after 1 failures" and (last.status, last.reason) == ("wrong", "made so")
     run.finish()
     frame = read_frame([folder / "results"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -104,14 +103,13 @@ def test_runs_of_two_devices_that_have_one_id_are_told_apart(
     devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
     cases = small(folder, [1, 2])
     for device in devices:
-        begun = Run(device, folder / "results", visits=1)
+        begun = Run(device, folder / "results")
         begun.run_id = RUN
         begun.open()
-        begun.rounds.plan(cases)
+        several.planned(begun.rounds, cases)
         next(begun.walk())
         assert begun.interrupted() is not None
     monkeypatch.setattr(options, "chosen_cases", lambda *_: ChosenCases(cases))
-    monkeypatch.setattr(options, "Run", partial(Run, visits=1))
     for device in devices:
         monkeypatch.setattr(options, "detect", lambda wanted, device=device: device)
         found = measure(options.Options(results=folder / "results", resume=True))
