@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.judge.flags import Flag
-from bench.judge.history import load
-from bench.judge.history.load import DOUBTING, histories
+from bench.judge import flags
+from bench.judge.flags import Flag, disturbances
+from bench.judge.history.load import histories
 from bench.judge.history.series import SEGMENT, History
 from bench.model.ceilings import Ceilings
 from bench.store.parquet import read_rows, write
@@ -250,7 +250,7 @@ def test_times_that_the_machine_disturbed_are_in_doubt(nights: Nights, facts: di
     whole = case(0, **facts)
     nights.add(0, [whole, case(1)])
     assert nights.history().doubted.tolist() == [[facts in DISTURBED], [False]]
-    assert any(flag.rule(whole, Ceilings()) for flag in DOUBTING) == (facts in DISTURBED)
+    assert bool(disturbances(whole)) == (facts in DISTURBED)
 
 
 def test_a_flag_may_look_at_every_column_that_is_no_list_of_numbers(
@@ -263,7 +263,7 @@ def test_a_flag_may_look_at_every_column_that_is_no_list_of_numbers(
         seen.append(row)
         return row.temperature_c is not None and row.temperature_c > 90
 
-    monkeypatch.setattr(load, "DOUBTING", (Flag("hot", rule, "", disturbed=True),))
+    monkeypatch.setattr(flags, "FLAGS", (Flag("hot", rule, "", disturbed=True),))
     rows = [case(0, temperature_c=95.0), case(1, temperature_c=60.0), case(2, set_aside=["stolen"])]
     path = nights.add(0, rows)
     assert nights.history().doubted.tolist() == [[True], [False], [False]]

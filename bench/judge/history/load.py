@@ -1,41 +1,31 @@
 """Result files into histories: which file is which night, and the few columns of each that nights need.
 
 A year of thousands of cases is a million rows of a hundred columns, most of them samples. So one file is read
-after the other, and of each only what is kept. Whose speed a series follows is decided by the first night
-that has it, which is read whole.
+after the other, without samples, and of each only what nights need is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from bench.judge.comparability import Difference, Fact
-from bench.judge.comparison_side import bound_of, case_of
-from bench.judge.flags import FLAGS
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.comparability import Difference, value
+from bench.judge.comparison_side import bound_of
+from bench.judge.flags import disturbances
+from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Flags, Floats, History, Night
-from bench.model.ceilings import Ceilings
 from bench.store import parquet
-from bench.store.schema import FIELDS, WITHOUT_SAMPLES, Measurement, RunKey
+from bench.store.schema import WITHOUT_SAMPLES, Measurement, RunKey
 
-DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
-"""Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
-
-What makes one look unsteady (noisy, drifting, unsettled) is in how a series moves from night to night.
-"""
-_NOTHING = Ceilings()
-_RUN = list(RunKey._fields)
 _Key = tuple[Any, ...]
 
 
@@ -56,8 +46,8 @@ class _Nights:
     name: str
     nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
-    described: list[dict[str, Any]] = field(default_factory=list)
-    """dtype, bound and ceiling of each series."""
+    described: list[tuple[str, str, bool]] = field(default_factory=list)
+    """dtype, bound and whether it is a ceiling, of each series by the first night that has it."""
 
 
 def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda _: None) -> list[History]:
@@ -68,130 +58,84 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[RunKey, str], Path] = {}
-    whole = lru_cache(maxsize=1)(_with_samples)  # in a pack there are many runs to be described
-    # Every flag that looks at no single sample can be evaluated on every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
-            table = table.filter(pc.is_null(table["source"]))
-        table = table.filter(pc.is_null(table["measured_in"]))  # the others are in the run that measured them
-        for run in _runs_of(table):
-            whose = RunKey(*(run[name][0].as_py() for name in _RUN))
+        by_run: dict[RunKey, list[Measurement]] = defaultdict(list)
+        for row in parquet.rows(table):
+            if row.source is None and row.measured_in is None:  # the others are in the run that measured them
+                by_run[RunKey.of(row)].append(row)
+        for whose, rows in by_run.items():
             rest = "".join(path.stem.partition(".rest")[1:])  # what a killed run's file lacked
             known = seen.setdefault((whose, rest), path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {whose.run_id}, which {known} holds too")
-            elif not (_began(whose.run_id) or _is_time(run["utc"][0].as_py())):
+            elif not (_began(whose.run_id) or _is_time(rows[0].utc)):
                 left_out(f"{path}: nothing in it tells when the run {whose.run_id} began")
             else:
-                _add(devices, path, whose, run, whole)
+                unit = whose.device_id if rows[0].device_kind == "cuda" else ""
+                into = devices.setdefault((whose.device, unit), _Nights(rows[0].device_name))
+                into.nights.append(_gathered(into, path, whose, rows))
     return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
 
 
-def _runs_of(table: pa.Table) -> Iterator[pa.Table]:
-    """The rows of each run, of which a pack holds many."""
-    for places in table.select(_RUN).to_pandas(use_threads=False).groupby(_RUN, sort=False).indices.values():
-        yield table.take(places)
+def _gathered(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measurement]) -> _Gathered:
+    """One run's rows; of a ceiling's two visits in an older file the first counts."""
+    timed: dict[_Key, Measurement] = {}
+    for row in rows:
+        if row.is_timed:
+            timed.setdefault(_key(row), row)
+    if fresh := [key for key in timed if key not in into.series]:
+        # Roofs are made of samples, so that night is read whole.
+        (run,) = runs(parquet.read_rows(path, whose), without_mixed=True)
+        for key in fresh:
+            row = timed[key]
+            into.series[key] = len(into.described)
+            into.described.append((row.dtype, bound_of(row, run.roof_of(row)), row.role != "measurement"))
+    those = timed.values()
+    return _Gathered(
+        _night(whose, rows, list(those)),
+        np.array([into.series[key] for key in timed], dtype=np.intp),
+        np.array([math.log(row.median_s or 1.0) for row in those]),
+        np.array([_own_half(row) for row in those]),
+        np.array([bool(disturbances(row)) for row in those], dtype=bool),
+    )
 
 
-def _with_samples(path: Path) -> pa.Table:
-    """All that a file holds."""
-    ((_, table),) = parquet.tables([path], columns=list(FIELDS))
-    return table
+def _key(row: Measurement) -> _Key:
+    """The columns of KEY, with what older files mean where they say nothing."""
+    values = ((getattr(row, name), DEFAULT_FACTS.get(name)) for name in KEY)
+    return tuple(meant if there is None else there for there, meant in values)
 
 
-def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
-    """Half of each interval without the noise that rows publish: how nights differ, they tell themselves.
+def _own_half(row: Measurement) -> float:
+    """Half of the row's interval, ln, without the noise that it publishes: nights tell how they differ.
 
-    What is left is a night's own: 0 where its samples scattered no more than visits do.
+    What is left is a night's own: 0 where its samples scattered no more than visits do; NaN if unknown.
     """
-    visits, runs = (
-        np.nan_to_num(timed[name].to_numpy().astype(float)) for name in ("noise_visits", "noise_runs")
-    )
-    own = np.sqrt(np.maximum(half**2 - runs**2, 0.0))
-    return np.where(own > visits * (1 + 1e-6), own, 0.0)
+    if not row.low_s or not row.high_s or not math.isfinite(row.high_s):
+        return math.nan
+    own = math.sqrt(max(0.0, (math.log(row.high_s / row.low_s) / 2) ** 2 - (row.noise_runs or 0.0) ** 2))
+    return own if own > (row.noise_visits or 0.0) * (1 + 1e-6) else 0.0
 
 
-def _add(
-    devices: dict[tuple[str, str], _Nights],
-    path: Path,
-    whose: RunKey,
-    run: pa.Table,
-    whole: Callable[[Path], pa.Table],
-) -> None:
-    """One run's rows."""
-    first = run.slice(0, 1).to_pylist()[0]
-    unit = whose.device_id if first["device_kind"] == "cuda" else ""
-    into = devices.setdefault((whose.device, unit), _Nights(first["device_name"]))
-    median_s = run["median_s"].to_numpy()
-    timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
-    keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
-    if len(set(keys)) < len(keys):  # an older file's second visit to a ceiling is a row of its own
-        once: dict[_Key, int] = {}
-        for at, key in enumerate(keys):
-            once.setdefault(key, at)
-        timed, keys = timed.take(list(once.values())), list(once)
-    if fresh := [key for key in keys if key not in into.series]:
-        (described,) = runs(parquet.rows(parquet.of_run(whole(path), whose)), without_mixed=True)
-        _describe(into, described, fresh)
-    low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
-    suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
-    into.nights.append(
-        _Gathered(
-            _night(whose, run, timed),
-            np.array([into.series[key] for key in keys], dtype=np.intp),
-            np.log(timed["median_s"].to_numpy()),
-            np.where(np.isfinite(half), half, np.nan),
-            np.array(suspect, dtype=bool),
-        )
-    )
-
-
-def _key_column(rows: pa.Table, name: str) -> list[Any]:
-    """A column of KEY, with what older files mean where they say nothing."""
-    column = rows[name]
-    values: list[Any] = (
-        pc.fill_null(column, DEFAULT_FACTS[name]) if name in DEFAULT_FACTS else column
-    ).to_pylist()
-    return values
-
-
-def _describe(into: _Nights, run: DeviceRun, fresh: Sequence[_Key]) -> None:
-    """Describe series that no earlier night had from the whole rows of this one."""
-    by_case: dict[_Key, Measurement] = {case_of(row): row for row in run.rows}
-    for key in fresh:
-        row = by_case[key[:6]]
-        bound, ceiling = bound_of(row, run.roof_of(row)), row.role != "measurement"
-        into.series[key] = len(into.described)
-        into.described.append({"dtype": row.dtype, "bound": bound, "ceiling": ceiling})
-
-
-def _night(whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
-    facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
-    roofs = timed.filter(pc.equal(timed["role"], "roof")).select(["visits", "set_aside"]).to_pylist()
-    looks = [(roof["visits"] or 1) + len(roof["set_aside"] or ()) for roof in roofs]
-    cut_short = max(looks, default=0) == 1
+def _night(whose: RunKey, rows: Sequence[Measurement], timed: Sequence[Measurement]) -> Night:
+    facts = {}
+    for fact in (*SEGMENT, COMMIT):
+        told = {text for row in (rows if fact is COMMIT else timed or rows) if (text := value(row, fact))}
+        facts[fact.name] = ", ".join(sorted(told))
+    looks = [(row.visits or 1) + len(row.set_aside or ()) for row in timed if row.role == "roof"]
     return Night(
         run=whose,
-        utc=_began(whose.run_id) or run["utc"][0].as_py(),
-        commit=_told(run, COMMIT),
-        facts=facts,
+        utc=_began(whose.run_id) or rows[0].utc,
+        commit=facts.pop(COMMIT.name),
+        facts={name: text for name, text in facts.items() if text},
         segment=0,
         changed=(),
         timed=len(timed),
-        remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
+        remarks=("it was cut short: no ceiling was measured again at its end",) * (max(looks, default=0) == 1),
     )
-
-
-def _told(rows: pa.Table, fact: Fact) -> str:
-    """The fact as text, each of its values if the rows differ in it; empty where none knows it."""
-    if rows["device_kind"][0].as_py() not in fact.kinds:
-        return ""
-    values = pc.unique(rows[fact.column]).to_pylist()
-    return ", ".join(sorted({fact.shown(v) for v in values if v is not None and v != "" and v == v}))
 
 
 def _is_time(text: str) -> bool:
@@ -220,8 +164,8 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
         log_s[run.series, place] = run.log_s
         half[run.series, place] = run.half
         doubted[run.series, place] = run.doubted
-    described = pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])
-    series = pd.concat([pd.DataFrame(list(gathered.series), columns=[*KEY]), described], axis=1)
+    table = [(*key, *of) for key, of in zip(gathered.series, gathered.described, strict=True)]
+    series = pd.DataFrame(table, columns=[*KEY, "dtype", "bound", "ceiling"])
     return History(device, gathered.name, unit, nights, series, log_s, half, doubted)
 
 
