@@ -42,6 +42,9 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
         yield from _remarks(comparison)
         a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
         yield f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
+        for name, side in (("A", comparison.before), ("B", comparison.after)):
+            for why, count in Counter(side.absent.values()).most_common(1):
+                yield f"{count_text(count, 'case')} of {name}: {why}"
         return
     yield from _counts(comparison)
     yield from _remarks(comparison)

@@ -8,7 +8,8 @@ of which some would stand out by chance, by `found`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -82,6 +83,12 @@ def adjusted(p: npt.ArrayLike) -> Floats:
     if known.any():
         result[known] = stats.false_discovery_control(each[known])
     return result
+
+
+def among_all(changes: Sequence[Change]) -> list[Change]:
+    """Each with its p-value adjusted for how many they are: what stands out among them is no chance."""
+    each = adjusted([change.p for change in changes]) if changes else ()
+    return [replace(change, p=float(p)) for change, p in zip(changes, each, strict=True)]
 
 
 def found(p: npt.ArrayLike, rate: float) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,9 @@
 """Two runs, case by case: what became slower, what became faster, what stayed, and what nobody can tell.
 
-*   SLOWER and FASTER: medians at least MINIMUM_EFFECT apart, and 95 % intervals that do not meet. An interval
-    holds all the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs.
-    What a flag blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
+*   SLOWER and FASTER: medians at least MINIMUM_EFFECT apart, and not by chance, among as many cases as are
+    compared (bench/judge/change.py; ceilings are a family of their own). The interval of an effect holds all
+    the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs. What a flag
+    blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
 *   Not so where the machine may explain it: the ceilings of the same libraries moved as far, as near as they
     tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is
     UNDECIDED, with that reason.
@@ -10,7 +11,7 @@
     SAME_WITHIN on a CPU.
 *   All else is UNDECIDED: the effect's interval says how much may be hidden.
 
-The cases of an operator are judged together, too: their mean effect has the same verdicts, and counts.
+The cases of an operator are judged together, too: the mean effects have the same verdicts, and count.
 There, and by its ceilings, a machine that became slower as a whole is SLOWER.
 """
 
@@ -28,7 +29,7 @@ import numpy as np
 
 from bench.environment.chosen_code import environment_change
 from bench.format import change_text
-from bench.judge.change import Change, Z, chance
+from bench.judge.change import LEVEL, Change, Z, among_all, chance
 from bench.judge.comparability import Difference, differing, waved
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
@@ -49,6 +50,7 @@ SAME_WITHIN: Mapping[str, Mapping[WorkClass, float]] = {
 """Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Chosen,
 not measured: what the intervals of quiet nights of a shared CPU leave room for."""
 
+WHOLE = "the machine as a whole"
 Pair = tuple[CaseKey, CaseInRun, CaseInRun]
 """A case that both sides timed."""
 
@@ -68,9 +70,14 @@ class Compared:
     before_s: float | None = None
     after_s: float | None = None
     role: str = "measurement"
-    """What its rows are for: ceilings are judged apart."""
+    """What its rows are for."""
     shared: float = 0.0
     """The part of the effect's half-width, |ln|, that all cases of an operator may share."""
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it is a ceiling: these are judged apart."""
+        return self.role != "measurement"
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ class Comparison:
             for shift in self.shifts.values()
             for what, moved in (
                 *((f"the machine's {work.text}", of_work) for work, of_work in shift.by_work.items()),
-                ("the machine as a whole", shift),
+                (WHOLE, shift),
             )
             if _moved(moved)
         }
@@ -177,30 +184,32 @@ class Comparison:
 
         The interval adds as squares what all cases of a run may share, the noise between runs, and what the
         cases' own intervals leave: it is that of the mean of these cases, however much they differ. For a
-        verdict it is widened by the square root of two, as if two runs' intervals had to part.
+        verdict it is widened by the square root of two: what cases share is known from their own intervals.
         """
-        cases: dict[str, list[Compared]] = defaultdict(list)
-        for each in self.cases:
-            if each.effect is not None:
-                apart = "" if each.role == "measurement" else "ceilings: "
-                cases[apart + each.case.operator].append(each)
-        return [_mean(operator, of) for operator, of in sorted(cases.items())]
+        made = []
+        for is_ceiling in (False, True):
+            of: dict[str, list[Compared]] = defaultdict(list)
+            for each in self.cases:
+                if each.effect is not None and each.is_ceiling is is_ceiling:
+                    of[f"{'ceilings: ' * is_ceiling}{each.case.operator}"].append(each)
+            for (name, cases), mean in zip(of.items(), among_all(list(map(_mean, of.values()))), strict=True):
+                verdict = cases[0].verdict if len(cases) == 1 else mean.verdict(LEAST, LEAST)
+                made.append(Mean(name, mean, len(cases), verdict))
+        return sorted(made, key=lambda mean: mean.operator)
 
 
 def _moved(shift: Shift) -> bool:
     return shift.is_sure and abs(shift.by) >= LEAST
 
 
-def _mean(operator: str, cases: Sequence[Compared]) -> Mean:
+def _mean(cases: Sequence[Compared]) -> Change:
     effects = [each.effect for each in cases if each.effect is not None]
     mean = float(np.mean([effect.log for effect in effects]))
     halves = np.array([(effect.down + effect.up) / 2 for effect in effects])
     shared = np.array([each.shared for each in cases])
     own = float(np.sqrt(np.sum(np.maximum(halves**2 - shared**2, 0)))) / len(cases)
     half = math.hypot(own, float(np.mean(shared)))
-    effect = Change(mean, half, half, float(chance(mean, math.sqrt(2) * half / Z)))
-    verdict = cases[0].verdict if len(cases) == 1 else effect.verdict(LEAST, LEAST)
-    return Mean(operator, effect, len(cases), verdict)
+    return Change(mean, half, half, float(chance(mean, math.sqrt(2) * half / Z)))
 
 
 def compare(
@@ -243,7 +252,13 @@ def compare(
         for b, after_run in sides[1].runs.items()
         if one_device and (shift := between_runs(before_run, after_run)) is not None
     }
-    compared += [_judged(*pair, shifts, one_device) for pair in comparable]
+    measured = [(_measured(*pair, shifts, one_device), pair) for pair in comparable]
+    compared += [of for of, _ in measured if of.effect is None]
+    for is_ceiling in (False, True):
+        family = [each for each in measured if each[0].effect and each[0].is_ceiling is is_ceiling]
+        effects = among_all([of.effect for of, _ in family if of.effect])
+        for effect, (of, (_, look, other)) in zip(effects, family, strict=True):
+            compared.append(_judged(of, effect, look, other, one_device))
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
     compared.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
     return Comparison(*sides, shifts, tuple(compared), tuple(passed), unknown, tuple(chosen))
@@ -304,14 +319,28 @@ def _unpaired(
     return Compared(case, "GONE" if before else "NEW", reason, why, before_s=before_s, after_s=after_s)
 
 
-def _judged(
+def _shift(
+    before: Measurement, after: Measurement, shifts: Mapping[tuple[RunKey, RunKey], Shift]
+) -> tuple[str, Shift | None]:
+    """What of the machine tells how far it moved between two rows, and by how much it did; None: unknown.
+
+    By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
+    """
+    shift = shifts.get((RunKey.of(before), RunKey.of(after)))
+    work = work_of(before)
+    if shift is not None and work in shift.by_work:
+        return f"the machine's {work.text}", shift.by_work[work]
+    return WHOLE, shift
+
+
+def _measured(
     case: CaseKey,
     before: CaseInRun,
     after: CaseInRun,
     shifts: Mapping[tuple[RunKey, RunKey], Shift],
     one_device: bool,
 ) -> Compared:
-    """The verdict on two times. `one_device`: its clock and speed as a whole are no part of the effect."""
+    """The effect of two times, as if it were the only one. `one_device`: how its runs differ is no effect."""
     before_s, after_s = before.row.median_s, after.row.median_s
     assert before_s and after_s
     known = Compared(case, "UNDECIDED", before_s=before_s, after_s=after_s, role=before.row.role)
@@ -325,40 +354,49 @@ def _judged(
         if _seconds_apart(before.row, after.row) > HOUR_S:
             times = HOURS_APART.get(before.row.device_kind, 1.0)
         before, after = (look.among_runs(times * max(own or [look.runs])) for look in (before, after))
-    apart = math.log(after_s / before_s)
-    work = work_of(before.row)
-    shift = shifts.get((RunKey.of(before.row), RunKey.of(after.row)))
-    # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
-    alike = None if shift is None else shift.by_work.get(work)
+    log = math.log(after_s / before_s)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
-    # What the machine did may be all or nothing of what a case shows.
-    drift = alike.by if alike is not None and abs(alike.by) > max(LEAST, alike.error) else 0.0
-    down, up = down + max(drift, 0.0), up + max(-drift, 0.0)
-    # The ends of the two intervals that face one another: only where they part is it a change.
-    needed = before.up + after.down if apart > 0 else before.down + after.up
-    effect = Change(apart, down, up, float(chance(apart, needed / Z)))
-    shared = math.hypot(before.shared, after.shared)
-    known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
+    facing = down if log > 0 else up
+    p, drift = float(chance(log, facing / Z)), 0.0
+    known = replace(known, detail=_chosen(before.row, after.row))
+    what, moved = _shift(before.row, after.row, shifts)
+    if moved is not None:
+        # What is left of the effect must have its sign, beyond all that is not known of either.
+        left = max(0.0, math.copysign(1, log) * (log - moved.by))
+        beyond = float(chance(left, math.hypot(facing, moved.error) / Z))
+        if p < LEVEL <= beyond:
+            moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
+            known = replace(known, reason=f"{what} may have moved as far", detail=moved_text)
+        p = max(p, beyond)
+        # What the machine did may be all or nothing of what a case shows.
+        if what != WHOLE and abs(moved.by) > max(LEAST, moved.error):
+            drift = moved.by
+    effect = Change(log, down + max(drift, 0.0), up + max(-drift, 0.0), p)
+    return replace(known, effect=effect, shared=math.hypot(before.shared, after.shared))
+
+
+def _judged(
+    known: Compared, effect: Change, before: CaseInRun, after: CaseInRun, one_device: bool
+) -> Compared:
+    """The verdict on an effect; its p-value counts how many cases are compared."""
+    work = work_of(before.row)
     within = math.log1p(SAME_WITHIN.get(before.row.device_kind, {}).get(work, MINIMUM_EFFECT))
     verdict = effect.verdict(LEAST, within)
-    if verdict == "SAME":
-        return replace(known, verdict=verdict)
-    if verdict == "UNDECIDED":
+    reason, detail = known.reason, known.detail
+    if verdict == "UNDECIDED" and not reason:
         blamed = ", ".join(sorted({*before.flags, *after.flags}))
-        return replace(known, reason=f"the intervals meet ({blamed})" if blamed else "the intervals meet")
-    if shift is not None:
-        moved = shift if alike is None else alike
-        what = "the machine as a whole" if alike is None else f"the machine's {work.text}"
-        # What is left of the effect must have its sign, beyond all that is not known of either.
-        if math.copysign(1, apart) * (apart - moved.by) <= math.hypot(needed, moved.error):
-            moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
-            return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
-    if one_device and work is WorkClass.COMPUTE:
-        cycles = _in_cycles(before.row, after.row)
-        if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
-            moved_text = f"{change_text(math.exp(cycles))} in cycles"
-            return replace(known, reason="the clock explains it", detail=moved_text)
-    return replace(known, verdict=verdict)
+        reason = "the interval includes no change"
+        if not effect.low <= 1 <= effect.high:
+            reason = "about 1 %" if abs(effect.log) < LEAST else "chance, among so many cases"
+        reason += f" ({blamed})" if blamed else ""
+    elif verdict == "SAME":
+        reason = ""
+    elif verdict != "UNDECIDED" and one_device and work is WorkClass.COMPUTE:
+        reason, cycles = "", _in_cycles(before.row, after.row)
+        if cycles is not None and math.copysign(1, effect.log) * cycles < LEAST:
+            verdict, reason = "UNDECIDED", "the clock explains it"
+            detail = f"{change_text(math.exp(cycles))} in cycles"
+    return replace(known, verdict=verdict, reason=reason, detail=detail, effect=effect)
 
 
 def _seconds_apart(before: Measurement, after: Measurement) -> float:

@@ -15,9 +15,9 @@ from bench.environment.chosen_code import environment_change
 from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
-from bench.judge.flags import FLAGS, explained
+from bench.judge.flags import FLAGS, again_timed, explained
 from bench.judge.noise import OURS, interval
-from bench.judge.within_run import WithinRun, scatter_text
+from bench.judge.within_run import WithinRun, scatter_text, within_run
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
@@ -128,7 +128,7 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
         absent={
             case_of(row): f"{row.status}: {row.reason}"
             for run in runs
-            for row in run.rows
+            for row in map(again_timed, run.rows)
             if row.status in NOT_MEASURED
         },
         facts=_facts([look.row for look in newest.values()]),
@@ -137,9 +137,10 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
 
 
 def _run(run: frame.DeviceRun) -> SideRun:
+    again = [again_timed(row) for row in run.rows]
     rows = [
-        (row, flags, within)
-        for row, flags, within in zip(run.rows, run.flags, run.within, strict=True)
+        (row, run.flags_of(row), within)
+        for row, within in zip(again, within_run(again), strict=True)
         if row.status not in NOT_MEASURED and row.measured_in is None
     ]
     looks = {case_of(row): _look(row, flags, within) for row, flags, within in rows if not row.visit}

@@ -18,7 +18,7 @@ from bench.format import NOT_MEASURABLE, share_text
 from bench.judge.noise import is_published, usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
-from bench.sampling.publish import MODERATED, average_ranks
+from bench.sampling.publish import MODERATED, average_ranks, median_of
 from bench.store.schema import Measurement
 
 NOISY = 0.02
@@ -42,6 +42,8 @@ ON_PROCESSOR = 0.95
 OFF_PROCESSOR = 0.75
 """Share of the time on a processor below which a time is that of the scheduler: on a committed quiet tour
 copies of 0.1 to 2 ms on 50 to 63 % of the processors all "took" 8.0 ms."""
+AGREE = 1.03
+"""Times the quickest visit within which the others agree, as those of a CPU do that have converged."""
 STOLEN = 0.02
 """Largest share of processor time that a hypervisor may take."""
 HELD = 0.05
@@ -99,6 +101,18 @@ def measurable(row: Measurement) -> Measurement:
     had = share_text(1 - (row.on_processor or 0.0))
     reason = f"{NOT_MEASURABLE}: off the processor, which others had, for {had} of the time"
     return replace(row, status="skipped", reason=reason, median_s=None, low_s=None, high_s=None)
+
+
+def again_timed(row: Measurement) -> Measurement:
+    """The row with the time that `measurable` took, if another run's may be compared with it.
+
+    That is of a single thread whose visits agree: how much it lost it tells itself.
+    """
+    visits_s = [median_of(part) for part in row.visit_samples_s]
+    alone = row.threads == 1 and row.reason.startswith(NOT_MEASURABLE) and len(visits_s) > 1
+    if not alone or max(visits_s) > AGREE * min(visits_s):
+        return row
+    return replace(row, status="ok", reason="", median_s=median_of(row.samples_s or ()))
 
 
 def _above(value: float | None, bar: float) -> bool:
@@ -169,10 +183,13 @@ def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
 
 
 def _waited(row: Measurement) -> float:
-    """What waiting for a processor may have added.
+    """What waiting for a processor may have added: of a single thread what it lost, whoever else waited.
 
-    Without end where the timing thread waited for most of it: then a launch takes the scheduler's slices.
+    Of several, each launch waits for the last: without end where the timing thread waited for most of it, and
+    a launch took the scheduler's slices.
     """
+    if row.threads == 1 and row.on_processor is not None:
+        return _lengthened(1 - row.on_processor * (1 - (row.steal or 0.0)))
     return math.inf if _below(row.on_processor, OFF_PROCESSOR) else _lengthened(waited_share(row))
 
 

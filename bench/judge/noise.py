@@ -1,9 +1,9 @@
 """The noise between runs, and the published interval: what another run of the same machine would find.
 
 It is the within-run interval (bench/judge/within_run.py) and, as squares, what runs of the device differ by
-beyond their visits: by its own earlier runs if it has any (`noise_by` is history), else what such work
-usually does (assumed), or RESTLESS times the scatter of the run's own visits if that is more: a machine that
-is restless for minutes is so for hours.
+beyond their visits: by its own earlier runs if it has any (`noise_by` is history), and by those of the case
+alone if these differed by more; else what such work usually does (assumed), or RESTLESS times the scatter of
+the run's own visits if that is more: a machine that is restless for minutes is so for hours.
 
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights,
 quiet_tours and tours; `python -m studies.noise_by_kind DIR` shows what they cover), chosen on every second
@@ -68,8 +68,9 @@ HOURS_APART: Mapping[str, float] = {"cpu": 2.0, "cuda": 1.0}
 """... differ by so many times the noise between runs. Of a CPU by the committed runs of a Xeon in an evening
 and the next night: 3 covers no more of their pairs, and with 1.5 one of 112 is a false alarm. Of a GPU
 nothing has been measured."""
-RESTLESS = 2.0
-"""Standard deviations of a run's visits that runs differ by at least, chosen with the usual spreads."""
+RESTLESS = 1.5
+"""Standard deviations of a run's visits that runs differ by at least: the least with which the interval of a
+ratio holds 95 % of each kind of work in each folder, on every second pair of the committed runs."""
 OURS = "triton"
 """How the names of our own implementations begin."""
 ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")
@@ -100,15 +101,15 @@ def usual_spread(row: Measurement) -> Spread:
     return USUAL.get(row.device_kind, USUAL["cpu"])[work_of(row)]
 
 
-def between_runs(row: Measurement, within: WithinRun, history: Mapping[WorkClass, float]) -> BetweenRuns:
+def between_runs(row: Measurement, within: WithinRun, history: Mapping[str, float]) -> BetweenRuns:
     """The noise between runs of a row: by the `history` of its device, else assumed."""
     if (half := history.get(work_of(row))) is not None:
-        return BetweenRuns(half, "history")
+        return BetweenRuns(max(half, history.get(row.case, 0.0)), "history")
     return BetweenRuns(max(usual_spread(row).runs, RESTLESS * within.scatter), "assumed")
 
 
 def published(
-    row: Measurement, within: WithinRun | None, history: Mapping[WorkClass, float] | None = None
+    row: Measurement, within: WithinRun | None, history: Mapping[str, float] | None = None
 ) -> Measurement:
     """The row with both of its intervals; as it is if it has no time, or too few samples to tell."""
     if within is None or row.median_s is None:
@@ -161,8 +162,10 @@ def is_published(row: Measurement) -> bool:
     return row.device_kind == "cuda" and (row.noise_runs is None or row.noise_by == "assumed")
 
 
-def history(runs: Iterable[Iterable[Measurement]]) -> dict[WorkClass, float]:
+def history(runs: Iterable[Iterable[Measurement]]) -> dict[str, float]:
     """What the runs of a device, in time order, differ by, 95 times in 100: kind of work -> ln.
+
+    And case -> the same of it alone: what jumped between two states before will do so again.
 
     Only libraries' kernels count, each from one run to the next that measured it under the same conditions:
     what was changed in between is no noise. What the cases of two runs differ by has one cause, so each two
@@ -170,6 +173,7 @@ def history(runs: Iterable[Iterable[Measurement]]) -> dict[WorkClass, float]:
     is calm the more of its runs say so.
     """
     steps: dict[WorkClass, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    of_case: dict[str, list[float]] = defaultdict(list)
     before: dict[tuple[Any, ...], Measurement] = {}
     kind = "cpu"
     for number, run in enumerate(runs):
@@ -180,14 +184,18 @@ def history(runs: Iterable[Iterable[Measurement]]) -> dict[WorkClass, float]:
             apart = math.log(row.median_s / other.median_s)
             # What differs from visit to visit is in the interval already, and is only a part of this.
             visits = math.hypot(*(each.run_half or 0.0 for each in (row, other)))
-            steps[work_of(row)][number].append(math.sqrt(max(0.0, apart**2 - visits**2) / 2))
+            step = math.sqrt(max(0.0, apart**2 - visits**2) / 2)
+            steps[work_of(row)][number].append(step)
+            of_case[row.case].append(step)
             kind = row.device_kind
         before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
-    return {
+    kinds = {
         work: _drawn(USUAL.get(kind, USUAL["cpu"])[work].runs, by_run.values())
         for work, by_run in steps.items()
         if sum(map(len, by_run.values())) >= LEAST_CASES
     }
+    cases = {case: float(np.quantile(each, QUANTILE)) for case, each in of_case.items()}
+    return kinds | cases if kinds else {}
 
 
 def _drawn(usual: float, steps: Iterable[list[float]]) -> float:

@@ -59,7 +59,7 @@ def test_the_command(written: tuple[Path, Path]) -> None:
     assert float(slower[6]) == pytest.approx(30, abs=0.2)
     assert "x 0.25" in line(out, " FASTER ", "-m1-")
     assert "crashed in B: illegal [address]" in line(out, " INVALID ", "-m4-")
-    assert line(out, " UNDECIDED ", "the intervals meet (shared)").split()[1] == "2"
+    assert line(out, " UNDECIDED ", "the interval includes no change (shared)").split()[1] == "2"
     assert "driver 550.1 -> 560.2" in line(out, " NOT COMPARABLE ", "-m5-")
     assert "gemm/square: skipped in B" in line(out, " GONE ", "left out")
     assert "gemm/square: unsupported in A" in line(out, " NEW ", "not here")

@@ -88,7 +88,7 @@ def test_what_was_changed_between_runs_is_no_noise(
 ) -> None:
     """What keeps two rows from being compared keeps their difference out of the noise, too."""
     before, after = ([timed(chance, s, visits=1, case=c, **kind) for c in range(5)] for s in (1.0, 1.3))
-    assert history([before, after]).keys() == {WorkClass.COMPUTE}
+    assert history([before, after]).keys() & {*WorkClass} == {WorkClass.COMPUTE}
     assert not history([before, [replace(row, **changed) for row in after]])
     assert not history([before]) and not history([])
 
@@ -99,7 +99,7 @@ def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_differenc
     together = history([night(chance, level, mine) for level in (1.0, 1.3, 1.0)])
     assert together[WorkClass.COMPUTE] > 2 * MATRIX.runs
     apart = history(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
-    assert apart == pytest.approx(together, rel=0.05)
+    assert apart[WorkClass.COMPUTE] == pytest.approx(together[WorkClass.COMPUTE], rel=0.05)
 
 
 @pytest.mark.parametrize(("count", "least"), [(2, 0.5), (4, 0.25), (10, 0.1)])
@@ -128,10 +128,19 @@ def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
     differ = history(earlier)[WorkClass.COMPUTE]
     informed = joined(today, earlier)
     assert differ > 3 * MATRIX.runs
-    assert {row.noise_runs for row in informed} == {differ}
+    assert min(row.noise_runs or 0.0 for row in informed) == differ
     assert {row.noise_by for row in informed} == {"history"} != {row.noise_by for row in alone}
     assert {row.noise_visits for row in informed} == {row.noise_visits for row in alone}
     assert halves(informed) > halves(alone)
+
+
+def test_a_case_that_jumps_is_not_taken_for_a_calm_one(chance: Chance) -> None:
+    """One of twenty has two states, 30 % apart; the others, and the kind of work, are calm."""
+    earlier = [
+        [*night(chance, 1.0, range(19)), *night(chance, level, [99])] for level in (1.0, 1.3, 1.0, 1.3, 1.0)
+    ]
+    *calm, jumping = joined([*night(chance, 1.0, range(19)), *night(chance, 1.3, [99])], earlier)
+    assert (jumping.noise_runs or 0.0) > math.log(1.3) / 2 > 3 * max(row.noise_runs or 0.0 for row in calm)
 
 
 def test_a_run_says_by_how_much_visits_differed(chance: Chance) -> None:
@@ -153,9 +162,7 @@ def test_a_neighbour_during_an_earlier_run_is_no_noise_history(chance: Chance) -
     today = night(chance, 1.0, range(8))
 
     def runs_half(*earlier: list[Measurement]) -> float:
-        (half,) = {row.noise_runs for row in joined(today, earlier)}
-        assert half is not None
-        return half
+        return float(np.median([row.noise_runs or 0.0 for row in joined(today, earlier)]))
 
     calm = runs_half(*quiet_nights)
     assert runs_half(quiet_nights[0], busy, *quiet_nights[1:]) == pytest.approx(calm, rel=0.3)
@@ -190,8 +197,7 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp
         for row in night(chance, 1.0, range(8)):
             journal.append(replace(row, **NOT_YET))
     (left,) = settle(tmp_path)
-    spreads = {row.noise_runs for row in parquet.read_rows(left.path)}
-    assert len(spreads) == 1 and min(spread or 0 for spread in spreads) > 2 * MATRIX.runs
+    assert min(row.noise_runs or 0.0 for row in parquet.read_rows(left.path)) > 2 * MATRIX.runs
 
 
 @pytest.mark.parametrize("work", [{}, {"cache": "warm"}, {"arithmetic": "vector"}], ids=str)

@@ -27,6 +27,7 @@ from bench.store import parquet
 from bench.store.schema import WITHOUT_SAMPLES, Measurement, RunKey
 
 _Key = tuple[Any, ...]
+CUT_SHORT = "it was cut short: no ceiling was measured again at its end"
 
 
 class _Gathered(NamedTuple):
@@ -134,7 +135,7 @@ def _night(whose: RunKey, rows: Sequence[Measurement], timed: Sequence[Measureme
         segment=0,
         changed=(),
         timed=len(timed),
-        remarks=("it was cut short: no ceiling was measured again at its end",) * (max(looks, default=0) == 1),
+        remarks=(CUT_SHORT,) * (max(looks, default=0) == 1),
     )
 
 
