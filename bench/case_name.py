@@ -59,6 +59,12 @@ def problem_name(parameters: Mapping[str, Any]) -> str:
     return "-".join([*words, *numbers, *true])
 
 
+def parameter_words(parameters: Mapping[str, Any]) -> list[str]:
+    """`NAME=VALUE` of each parameter, as commands take them."""
+    texts = {n: str(value).lower() if isinstance(value, bool) else value for n, value in parameters.items()}
+    return [f"{name}={text}" for name, text in texts.items()]
+
+
 def case_key(
     sweep: str, operator: str, implementation: str, parameters: str, cache: str, threads: str | None = None
 ) -> str:

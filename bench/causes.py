@@ -42,3 +42,16 @@ def cause(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of its text, or the name of its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def operator_file(operator: str) -> str:
+    """The file of an operator's functions. A reason that begins with it is about the file, not a case."""
+    return f"kernels/{operator}/operator.py"
+
+
+def without_function(operator: str, implementation: str) -> str:
+    """Why an implementation that only problem.py knows cannot run."""
+    return (
+        f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
+        "which problem.py in the same folder declares"
+    )

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bench.case_name import problem_name
+from bench.cpp_compiler import lacking_for_cpp
 from bench.errors import unknown
 
 if TYPE_CHECKING:
@@ -159,7 +156,7 @@ class Implementation:
             return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
         if device == "cpu" and dtype == "tf32":
             return f"{self.name} does tf32 on Tensor Cores, which a CPU lacks"
-        if device == "cpu" and self.cpp_on_cpu and (lacking := _lacking_for_cpp()):
+        if device == "cpu" and self.cpp_on_cpu and (lacking := lacking_for_cpp()):
             return f"{self.name} compiles C++ on a CPU, and there is no {lacking} here"
         lowest = self.dtypes[dtype]  # type: ignore[index]
         if device == "cuda" and capability is not None and capability < lowest:
@@ -173,36 +170,12 @@ def is_custom(implementation: str) -> bool:
     return ":" in implementation
 
 
-def operator_file(operator: str) -> str:
-    """The file of an operator's functions. A reason that begins with it is about the file, not a case."""
-    return f"kernels/{operator}/operator.py"
-
-
-def without_function(operator: str, implementation: str) -> str:
-    """Why an implementation that only problem.py knows cannot run."""
-    return (
-        f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
-        "which problem.py in the same folder declares"
-    )
-
-
 class Unknown(LookupError):
     """A name that does not exist. The message is a sentence with the closest name and all that do."""
 
     def __init__(self, kind: str, given: str, of: str, possible: Iterable[str]) -> None:
         """`kind` is what it would name (`operator`), `of` what has such names (`kernels/`)."""
         super().__init__(unknown(kind, given, of, possible))
-
-
-def _lacking_for_cpp() -> str:
-    """The compiler that Inductor calls and the header that it includes; empty if both are there."""
-    return _lacking(os.environ.get("CXX", "g++"), os.environ.get("PATH"))
-
-
-@cache  # asked for each of thousands of cases
-def _lacking(compiler: str, path: str | None) -> str:
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    return "" if shutil.which(compiler, path=path) and header.exists() else f"{compiler} with {header.name}"
 
 
 class Problem(BaseModel, ABC):
@@ -420,9 +393,3 @@ class Operator:
 def parameters_text(parameters: dict[str, Any]) -> str:
     """Canonical text of a problem's parameters."""
     return json.dumps(parameters, sort_keys=True, separators=(",", ":"))
-
-
-def parameter_words(parameters: Mapping[str, Any]) -> list[str]:
-    """`NAME=VALUE` of each parameter, as commands take them."""
-    texts = {n: str(value).lower() if isinstance(value, bool) else value for n, value in parameters.items()}
-    return [f"{name}={text}" for name, text in texts.items()]

@@ -34,7 +34,7 @@ from bench.judge.claims import Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import read, runs
 from bench.judge.work_class import WorkClass, work_of
-from bench.model.ceilings import visit_medians_s
+from bench.model.ceiling import visit_medians_s
 from bench.model.roofline import row_terms
 from bench.runner.merge_visits import joined
 from bench.sampling.protocol import protocol

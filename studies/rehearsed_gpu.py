@@ -22,7 +22,8 @@ import kernels
 from bench.device.detect import Device
 from bench.model import roofline, tile_wave
 from bench.model.calibration import started
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.predict import stated_tile
 from bench.spec import ITEM_BYTE, PACKED, Launch, Operator, Problem, Tensors, Uniform
 from bench.worker.cache_ring import Arena

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import typer
 
 import kernels
-from bench.case_name import row_name
+from bench.case_name import parameter_words, row_name
 from bench.cli.run_command import cases_of
 from bench.errors import UserError
 from bench.format import seconds_text
-from bench.spec import is_custom, parameter_words
+from bench.spec import is_custom
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement

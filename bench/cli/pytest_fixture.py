@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench.case_name import parameter_words
 from bench.cli.run_command import cases_of
 from bench.device.lock import device_lock
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
 from bench.runner.run import Run
 from bench.runner.supervisor import visit_to
-from bench.spec import parameter_words
 
 SAMPLING_S = 2.0
 """Most seconds of sampling."""

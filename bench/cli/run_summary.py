@@ -24,7 +24,8 @@ from bench.judge.flags import CONTENDED, FLAGS, SUSPECT, waited_share
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.within_run import scatter_text
-from bench.model.ceilings import VARIED, Ceilings
+from bench.model.ceiling import VARIED
+from bench.model.ceilings import Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement
 

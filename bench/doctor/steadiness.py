@@ -17,7 +17,7 @@ from bench.device.detect import Device
 from bench.doctor.finding import Finding, checked, failed, outcome
 from bench.format import amount_text, count_text, share_text
 from bench.judge.flags import HELD
-from bench.model.ceilings import two_speeds
+from bench.model.ceiling import two_speeds
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Problem

@@ -17,8 +17,6 @@ left H100's bandwidth unknown, three designated regimes fixed it (replay of publ
 from __future__ import annotations
 
 import json
-import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,20 +25,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.case_name import row_name
 from bench.errors import UserError
 from bench.format import share_text
+from bench.model.ceiling import STEP_K, Ceiling, Duration, highest_rate, launch_floor, tile_line
 from bench.model.quantization import forced_tile
 from bench.store.schema import Measurement, RunKey
 
-STEP_K, LEAST_POINTS = 64, 4
-"""Elements of K in a step, whatever the depth that a kernel walks in; different K through which a line of one
-tile is drawn at least."""
 _OVER_FLOOR = 2.0
 """A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
-VARIED, TWO_SPEEDS = 0.15, 1.25
-"""Visits that differ by this share say that the roof is a range; groups of visits this factor apart, that it
-has two states, as the memory of a virtual machine."""
 _PASSES = {0.0: "read", 0.333: "triad", 0.5: "copy", 1.0: "write"}
 """Share of written bytes -> the pass of STREAM that has it."""
 _SAME = ("driver", "power_limit_w", "regime")
@@ -49,59 +41,6 @@ _SAME = ("driver", "power_limit_w", "regime")
 
 class MixedCeilings(UserError):
     """Rows of one run that cannot be one calibration; says which and why in one sentence."""
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """A highest rate that was measured, FLOP/s or bytes/s, with its row and that row's 95 % interval."""
-
-    per_s: float
-    low_per_s: float
-    high_per_s: float
-    row: str
-    """The name of the case that it is read from."""
-    visits_per_s: tuple[float, ...] = ()
-    """The rate of each visit to it, in time order; first those at another level than the published ones."""
-    reached: Mapping[str, float] = field(default_factory=dict)
-    """Implementation -> the highest rate that it was measured with."""
-    median_per_s: float = math.nan
-    """The rate by the median of its row, which tables and curves show of that row."""
-
-    @property
-    def slow_per_s(self) -> float:
-        """The rate of its slowest visit, where visits differ by VARIED or more; else its own."""
-        slowest = min(self.visits_per_s, default=self.per_s)
-        return slowest if self.per_s >= (1 + VARIED) * slowest else self.per_s
-
-    @property
-    def speeds(self) -> tuple[float, float] | None:
-        """(slow, fast) where the visits have two speeds."""
-        groups = two_speeds(self.visits_per_s) if len(self.visits_per_s) > 2 else None
-        return groups and (statistics.median(groups[0]), statistics.median(groups[1]))
-
-
-def two_speeds(rates: Iterable[float], least: int = 1) -> tuple[list[float], list[float]] | None:
-    """The slow ones and the fast ones of these rates, if they fall into two groups; else None.
-
-    Each has at least so many members, which are alike within VARIED, and the two are TWO_SPEEDS apart.
-    """
-    ordered = sorted(rates)
-    for at in range(least, len(ordered) - least + 1):
-        slow, fast = ordered[:at], ordered[at:]
-        alike = all(group[-1] <= (1 + VARIED) * group[0] for group in (slow, fast))
-        if alike and fast[0] >= TWO_SPEEDS * slow[-1]:
-            return slow, fast
-    return None
-
-
-@dataclass(frozen=True)
-class Duration:
-    """A least time that was measured, seconds, with its row (or rows) and the 95 % interval."""
-
-    seconds: float
-    low_s: float
-    high_s: float
-    row: str
 
 
 class Listed(NamedTuple):
@@ -310,13 +249,15 @@ def _read(key: tuple[RunKey, str], group: list[Measurement]) -> Ceilings:
     bandwidths: dict[float, Ceiling] = {}
     for row in group:
         if row.flop > 0:
-            _keep_highest(peaks, (row.arithmetic, row.dtype), _rate(row, row.flop))
+            _keep_highest(peaks, (row.arithmetic, row.dtype), highest_rate(row, row.flop))
         elif row.byte > 0:
             # Rounded, so that the many sizes of one kind of pass meet under one share.
-            _keep_highest(bandwidths, round(row.byte_written / row.byte, 3), _rate(row, row.byte))
+            _keep_highest(bandwidths, round(row.byte_written / row.byte, 3), highest_rate(row, row.byte))
         else:
             floors.setdefault(row.implementation, []).append(row)
-    launch = min((_median(floor) for floor in floors.values()), key=lambda each: each.seconds, default=None)
+    launch = min(
+        (launch_floor(floor) for floor in floors.values()), key=lambda each: each.seconds, default=None
+    )
     launch_s = launch.seconds if launch else None
     run, of = key
     return Ceilings(
@@ -339,10 +280,10 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
             continue  # as good as empty, or no copy
         elif which == "one SM":
             programs = json.loads(row.parameters)["programs"]
-            _keep_highest(of_one_sm, "", _rate(row, row.byte / programs, floor_s))
+            _keep_highest(of_one_sm, "", highest_rate(row, row.byte / programs, floor_s))
         else:
-            _keep_highest(cached, row.byte, _rate(row, row.byte, floor_s))
-    lines = {dtype: _line(rows, floor_s) for dtype, rows in sorted(tiles.items())}
+            _keep_highest(cached, row.byte, highest_rate(row, row.byte, floor_s))
+    lines = {dtype: tile_line(rows, floor_s) for dtype, rows in sorted(tiles.items())}
     fitted = {dtype: line for dtype, line in lines.items() if line}
     return replace(
         ceilings,
@@ -353,38 +294,6 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
     )
 
 
-def _line(rows: list[Measurement], floor_s: float) -> tuple[Duration, Duration] | None:
-    """(step, tile) of one data type by the line of Theil and Sen, which one odd point does not move.
-
-    seconds(K) = launch floor + tile + K / STEP_K * step. A device computes no tile of this size faster,
-    however few of them there are: what a product that leaves most SMs idle is bound by. None if the points
-    are too few, or if time does not grow with K.
-    """
-    # Importing it takes longer than most that imports this module.
-    from scipy.stats import theilslopes
-
-    steps = np.array([json.loads(row.parameters)["k"] for row in rows]) / STEP_K
-    median_s = np.array([_seconds(row.median_s) for row in rows])
-    if len(np.unique(steps)) < LEAST_POINTS:
-        return None
-    slope, _, low, high = map(float, theilslopes(median_s, steps, alpha=0.95))
-    if slope <= 0:
-        return None
-    tile_s, least_s, most_s = (
-        float(np.median(median_s - each * steps)) - floor_s for each in (slope, high, low)
-    )
-    named = f"{rows[0].operator} {rows[0].implementation} {rows[0].dtype} at {len(rows)} k"
-    return Duration(slope, low, high, named), Duration(tile_s, least_s, most_s, named)
-
-
-def _median(floor: list[Measurement]) -> Duration:
-    """The median over the rows of one implementation, interval by interval end."""
-    median_s = [_seconds(row.median_s) for row in floor]
-    ends_s = [_ends_s(row, middle_s) for row, middle_s in zip(floor, median_s, strict=True)]
-    low_s, high_s = (statistics.median(ends) for ends in zip(*ends_s, strict=True))
-    return Duration(statistics.median(median_s), low_s, high_s, row_name(floor[0]))
-
-
 def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> None:
     """Keep the highest of a key, with what each implementation reached."""
     before = kept.get(key, ceiling)
@@ -392,43 +301,3 @@ def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> No
     for name, per_s in ceiling.reached.items():
         reached[name] = max(per_s, reached.get(name, 0.0))
     kept[key] = replace(ceiling if ceiling.per_s > before.per_s else before, reached=reached)
-
-
-def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
-    """`count` over the row's quickest time, `floor_s` taken off it and off both ends of its interval.
-
-    That of a median may lie above the quickest time; a ceiling's reaches it.
-    """
-    quickest_s = row.quickest_s
-    low_s, high_s = _ends_s(row, quickest_s)
-    low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
-    high_per_s = count / low_s if low_s > 0 else math.inf
-    rates = tuple(count / (each_s - floor_s) for each_s in visit_medians_s(row) if each_s > floor_s)
-    per_s = count / (quickest_s - floor_s)
-    reached, median_s = {row.implementation: per_s}, _seconds(row.median_s) - floor_s
-    median_per_s = count / median_s if median_s > 0 else per_s
-    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, reached, median_per_s)
-
-
-def visit_medians_s(row: Measurement) -> list[float]:
-    """Median seconds of each visit to a case, in time order; first those that later ones outvoted.
-
-    They are not published, but the machine did run at that speed. Visits that were disturbed stay out.
-    """
-    outvoted = [
-        float(median_s)
-        for why, median_s in zip(row.set_aside or (), row.set_aside_s or (), strict=False)
-        if why == "earlier" and median_s > 0
-    ]
-    return [*outvoted, *(statistics.median(part.tolist()) for part in row.visit_samples_s)]
-
-
-def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:
-    """The ends of a row's interval; where there is none, `otherwise_s` twice."""
-    ends_s = (row.low_s, row.high_s)
-    low_s, high_s = (end if end is not None and 0 < end < math.inf else otherwise_s for end in ends_s)
-    return low_s, high_s
-
-
-def _seconds(seconds: float | None) -> float:
-    return float(seconds or 0.0)

@@ -24,7 +24,8 @@ import numpy as np
 from bench.case_name import row_name
 from bench.model import calibration, tile_wave
 from bench.model.calibration import Calibration
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.quantization import forced_tile
 from bench.model.roofline import (
     WITHOUT_ROOF,

@@ -11,10 +11,11 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bench.causes import without_function
 from bench.device.detect import Device
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
-from bench.spec import DeviceKind, Problem, without_function
+from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Find
 from bench.worker.visit import VisitResult
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.spec import operator_file
+from bench.causes import operator_file
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 

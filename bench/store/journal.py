@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from bench.errors import UserError
 from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, sync_folder, write
-from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey, record
+from bench.store.records import record
+from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey
 
 HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
 """Keys of the head."""

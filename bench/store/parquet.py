@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
-from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, records
+from bench.store.records import records
+from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey
 
 if TYPE_CHECKING:
     import pandas as pd

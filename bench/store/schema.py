@@ -9,10 +9,9 @@ import dataclasses
 import math
 import typing
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -387,26 +386,3 @@ WITHOUT_SAMPLES = tuple(
     if not pa.types.is_list(column.type) or pa.types.is_string(column.type.value_type)
 )
 """All columns but lists of numbers, which are most of a file."""
-
-
-def record(row: Measurement) -> dict[str, Any]:
-    """A row as plain values, by column. A lone surrogate, which is no Unicode character, becomes `?`."""
-    return {name: _plain(getattr(row, name)) for name in FIELDS}
-
-
-def records(rows: Sequence[Measurement]) -> dict[str, list[Any]]:
-    """The same of many rows: a list for each column."""
-    columns: dict[str, list[Any]] = {}
-    for field in ARROW:
-        values = list(map(attrgetter(field.name), rows))
-        is_number = pa.types.is_primitive(field.type)
-        columns[field.name] = values if is_number else list(map(_plain, values))
-    return columns
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, list | tuple):  # of one type each; most have a thousand numbers
-        return [_plain(item) for item in value] if value and isinstance(value[0], str) else list(value)
-    return value

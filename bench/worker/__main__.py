@@ -49,9 +49,9 @@ import torch
 import kernels
 from bench.autotune.ending import passing_over
 from bench.autotune.tuning import timed_by
-from bench.causes import cause
+from bench.causes import cause, operator_file, without_function
 from bench.sampling.protocol import protocol
-from bench.spec import Unsupported, operator_file, without_function
+from bench.spec import Unsupported
 from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT

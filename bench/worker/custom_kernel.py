@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from bench.case_name import parameter_words
 from bench.causes import cause
 from bench.errors import unknown
-from bench.spec import Launch, Operator, Problem, Unsupported, parameter_words
+from bench.spec import Launch, Operator, Problem, Unsupported
 from bench.worker.check import outputs_of, poison
 from kernels.tensors import stored_dtype
 

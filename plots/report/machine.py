@@ -11,7 +11,8 @@ from bench.cli.run_summary import best_text, reached_sentence, trust_lines, unus
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from plots.base import style
 from plots.figures import roofline
 from plots.report.section import Results, Section, filled, svg

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from bench.store import parquet
 from bench.store.journal import Journal
-from bench.store.schema import ARROW, Measurement, record
+from bench.store.records import record
+from bench.store.schema import ARROW, Measurement
 
 Chance = np.random.Generator
 

@@ -9,7 +9,8 @@ import pytest
 
 from bench.model import tile_wave
 from bench.model.calibration import FITTED, Calibration, fit, started, with_launch
-from bench.model.ceilings import Ceiling, Ceilings, Duration
+from bench.model.ceiling import Ceiling, Duration
+from bench.model.ceilings import Ceilings
 from bench.model.tile_wave import Machine, Products
 from tests.bench.machines import bfloat16, calibration_shapes, machine, moved, sizes
 

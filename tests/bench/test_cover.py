@@ -12,9 +12,10 @@ import pytest
 
 import kernels
 from bench.autotune.tuning import is_timing
+from bench.causes import without_function
 from bench.runner.examples import Check, Examples, check_of, cover
 from bench.runner.supervisor import WorkerSupervisor
-from bench.spec import DeviceKind, without_function
+from bench.spec import DeviceKind
 from bench.worker import __main__ as worker
 from bench.worker.visit import VisitResult
 from tests.bench import several

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import kernels
+from bench.causes import without_function
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import Progress
 from bench.runner.failure_limit import FailureLimit
 from bench.runner.run import Run
-from bench.spec import without_function
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from bench.worker.visit import Visit, VisitResult

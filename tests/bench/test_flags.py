@@ -12,7 +12,8 @@ from scipy import stats
 from bench.judge.flags import FLAGS, SUSPECT, disturbances, explained, flags
 from bench.judge.noise import USUAL
 from bench.judge.work_class import WorkClass
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from bench.store.schema import ARROW, Measurement
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored

@@ -14,7 +14,8 @@ import pytest
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model import calibration, tile_wave
 from bench.model.calibration import UNFITTED
-from bench.model.ceilings import Ceiling, Ceilings, Duration
+from bench.model.ceiling import Ceiling, Duration
+from bench.model.ceilings import Ceilings
 from bench.model.predict import (
     bound_by,
     calibrated,

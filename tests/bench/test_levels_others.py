@@ -10,7 +10,8 @@ import pytest
 
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model.bound import bounds
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.predict import reached
 from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement

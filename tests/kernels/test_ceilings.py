@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceiling import Ceiling
+from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated
 from bench.worker.check import outputs_of
 from kernels.fma.operator import OPERATOR as FMA

@@ -10,7 +10,7 @@ import pytest
 from bench.case_name import row_name
 from bench.format import share_text
 from bench.judge.frame import DeviceRun
-from bench.model.ceilings import Ceiling
+from bench.model.ceiling import Ceiling
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.measured_points import IMPORTED
