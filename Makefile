@@ -94,9 +94,9 @@ SOURCES :=
 
 public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
-	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
-	$(RUN) -m plots score results/imported --json results/imported/scores.json
-	$(RUN) -m bench claims results/imported --by rule
+	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone); imported=$$?; \
+	$(RUN) -m plots score results/imported --json results/imported/scores.json && \
+	$(RUN) -m bench claims results/imported --by rule && exit $$imported
 
 # Reports for any browser in site/, with an index; of all public times after `make public`.
 .PHONY: site

@@ -16,7 +16,7 @@ from bench.cli.table import table_lines
 from bench.errors import UserError, unknown
 from bench.format import duration_text
 from bench.interop.imported_problems import with_imported
-from bench.interop.source_file import described, names
+from bench.interop.source_file import NothingRead, described, names
 
 if TYPE_CHECKING:
     from bench.interop.import_source import SourceOutcome
@@ -61,9 +61,13 @@ def import_all(
         typer.Option("--clone", help="First clone what is not there, of each repository only its files."),
     ] = False,
 ) -> None:
-    """Every source that is in FOLDER/NAME; those that are not there, or there already, are named."""
+    """Every source that is in FOLDER/NAME; those that are not there, or there already, are named.
+
+    Exit code 1: nothing could be read of one that is there, or that should have been cloned.
+    """
     from bench.interop.cloning import clone
 
+    nothing_read = False
     for name in names():
         source = described(name)
         try:
@@ -72,7 +76,10 @@ def import_all(
                 clone(source, place)
             show(_lines(name, None if source.installed and not place.is_dir() else place, bench_results))
         except UserError as refusal:
+            nothing_read |= isinstance(refusal, NothingRead)
             remark(f"{name}: left out: {refusal}")
+    if nothing_read:
+        raise typer.Exit(1)
 
 
 def agreement(results: Results) -> None:
@@ -111,7 +118,7 @@ def _lines(
 ) -> Iterator[str]:
     """Import one source; what came of it, by device and operator, and what was set aside."""
     from bench.interop.cloning import installed
-    from bench.interop.import_source import imported
+    from bench.interop.import_source import UNDESCRIBED, imported
     from bench.runner.run import RESULTS
 
     begun = time.monotonic()
@@ -135,9 +142,9 @@ def _lines(
         is_new |= each.save()
         paths.append(each.path)
         rows.update((row.device_name, row.operator) for row in each.rows)
-    if not paths:
-        raise UserError(f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}")
-    if not is_new:
+    if not paths and any(what.operator or what.reason == UNDESCRIBED for what in outcome.aside):
+        raise NothingRead(f"{folder}: every line is set aside: {'; '.join(_aside(outcome))}")
+    if paths and not is_new:
         raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():

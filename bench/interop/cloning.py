@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bench.errors import UserError
 from bench.git import GitError, git
-from bench.interop.source_file import Source
+from bench.interop.source_file import NothingRead, Source
 from bench.worker.lifeline import die_with
 
 
 def clone(source: Source, folder: Path) -> None:
-    """Make `folder` such a clone; UserError, with git's own words, if that is not possible.
+    """Make `folder` such a clone; NothingRead, with git's own words, if git fails.
 
     A clone that was interrupted is completed: nothing that is there is fetched again. Each of the source's
     other commits is a clone of its own in this one.
@@ -55,4 +55,4 @@ def _git(folder: Path, *words: str) -> None:
     try:
         git(folder, *words, before=partial(die_with, os.getpid()))
     except GitError as error:
-        raise UserError(f"{folder}: git {words[0]} failed: {error}") from error
+        raise NothingRead(f"{folder}: git {words[0]} failed: {error}") from error

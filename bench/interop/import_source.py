@@ -31,7 +31,7 @@ from bench.interop.imported_rows import (
 )
 from bench.interop.readers import AnotherForm, as_numbers, read
 from bench.interop.sampling import SAMPLE, stratified_sample
-from bench.interop.source_file import IN_A_SECOND, Entry, Source, Table, Timing
+from bench.interop.source_file import IN_A_SECOND, Entry, NothingRead, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.load import Find, load_all, select
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 ABOVE = 1.05
 """A rate above so much of the datasheet's peak is no rate of this problem on this device."""
+UNDESCRIBED = "no rows are described for such a line"
 
 
 class Aside(NamedTuple):
@@ -86,7 +87,7 @@ def imported(
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
     `operator`: of this one alone; `sample`: no more of each than the description says. UserError if there is
-    no file of this source, or none can be read.
+    no such folder, NothingRead if it holds no file of this source that can be read.
     """
     return _Import(source, find, operator, sample).outcome(folder, results)
 
@@ -136,7 +137,7 @@ class _Import:
         self.outcomes.remarks += [f"left out {why}" for path, why in another.items() if path not in were_read]
         if not were_read:
             reasons = "".join(f"; {remark}" for remark in self.outcomes.remarks[:1])
-            raise UserError(
+            raise NothingRead(
                 f"{folder}: holds no file of {self.source.name} that could be read{reasons}; "
                 f"its files are those of {self.source.repository} below {', '.join(self.source.paths)}"
             )
@@ -198,7 +199,7 @@ class _Import:
                 part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
                 lines += self._entry(table, entry, part, device[part.index], path, aside)
         # Only now is it certain that the file is as described.
-        self.outcomes.aside += aside + _counted(device[~used], "no rows are described for such a line")
+        self.outcomes.aside += aside + _counted(device[~used], UNDESCRIBED)
         where = str(place if table.origin == "file" else place.parent)
         for timed, seconds, kernels in lines:
             self.times[timed].append(seconds)
@@ -213,6 +214,9 @@ class _Import:
             others = [name for name in frame.columns if name not in melted]
             frame = frame.melt(others, melted, melt.name, melt.value).dropna(subset=[melt.value])
             frame = frame.reset_index(drop=True)
+        for name, between in table.split.items():
+            texts = frame[name].astype(str).str.split(between, regex=False)
+            frame = frame.assign(**{name: texts}).explode(name, ignore_index=True)
         for name, pattern in table.extract.items():
             parts = frame[name].astype(str).str.extract(pattern)
             for column in parts:

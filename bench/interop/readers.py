@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -24,12 +25,11 @@ class AnotherForm(UserError):
 
 
 def read(path: Path, reader: Reader) -> pd.DataFrame:
-    """The lines of a file, which may be compressed with gzip. AnotherForm if it has no such form."""
+    """The lines of a file, compressed (.gz, .bz2) or not. AnotherForm if it has no such form."""
     import pandas as pd
 
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        data = _UNPACKED.get(path.suffix, bytes)(path.read_bytes())
         frame = pd.DataFrame(_READERS[reader.kind](data, reader))
     except Exception as error:  # on damaged bytes libraries may raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -210,6 +210,7 @@ def _cell(text: str) -> str:
     return " ".join(re.sub(r"<br\s*/?>|[*`]|-->", " ", text).split())
 
 
+_UNPACKED: Mapping[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress}
 _READERS: Mapping[str, Callable[[bytes, Reader], Any]] = {
     "csv": _csv,
     "json": _json,

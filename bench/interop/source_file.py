@@ -3,13 +3,14 @@
 A value is a constant; a text that begins with `=`, which is an expression over the columns as
 `pandas.DataFrame.eval` reads it (`=B * H`); or a text with columns in braces (`{Kernel} [{Grid x:.0f}]`).
 
-    files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups
-               are columns (a file that several tables match is read by those that can); of files that
+    files      a regular expression over a file's path, with `__` for `/`, without .gz or .bz2; its named
+               groups are columns (a file that several tables match is read by those that can); of files that
                differ in the group `newest` alone the one of the highest version counts
     reader     how the file becomes lines with columns (bench/interop/readers.py)
     columns    every column that such a file may have (of documents, those that are read); `?` behind a name:
                not every file has it
     melt       columns whose values are lines of their own: {columns, name, value}
+    split      column -> what stands between its texts, each of which becomes a line of its own
     extract    column -> regular expression whose named groups become columns
     lookup     new column -> {of: column, values: {theirs: ours}}
     let        new column -> expression; these see those before them
@@ -48,6 +49,10 @@ def _regex(text: str) -> str:
 
 
 Regex = Annotated[str, AfterValidator(_regex)]
+
+
+class NothingRead(UserError):
+    """Nothing is read of a source whose files should be there."""
 
 
 class _Part(BaseModel):
@@ -131,6 +136,7 @@ class Table(_Part):
     reader: Reader
     columns: tuple[str, ...] = ()
     melt: Melt | None = None
+    split: dict[str, str] = Field(default_factory=dict)
     extract: dict[str, Regex] = Field(default_factory=dict)
     lookup: dict[str, Lookup] = Field(default_factory=dict)
     let: dict[str, str] = Field(default_factory=dict)
@@ -145,7 +151,7 @@ class Table(_Part):
 
     def match(self, path: Path) -> re.Match[str] | None:
         """Whether a file at this path below the source's folder is of this kind, and its named groups."""
-        flat = "__".join(path.parts).removesuffix(".gz")
+        flat = "__".join(path.parts).removesuffix(".gz").removesuffix(".bz2")
         return re.search(rf"(?:^|__)(?:{self.files})$", flat)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import math
@@ -21,7 +22,7 @@ from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.cloning import clone
-from bench.interop.import_source import SourceOutcome, imported
+from bench.interop.import_source import Aside, SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
 from bench.judge.frame import runs
@@ -185,6 +186,18 @@ def test_nested_mappings_printed_lines_and_workbooks_are_read(tmp_path: Path, se
     assert sum(outcome.aside.values()) == 2, "the function that is not known and the sparse product"
 
 
+def test_a_line_with_several_times_is_as_many_lines(tmp_path: Path, seed: int) -> None:
+    quick, slow, other = random.sample([3.0, 4.0, 5.0, 6.0, 7.0], 3)
+    text = f"300000=aten:{quick};triton:{slow};naive:900\n300001=aten:{other}\n"
+    outcome = outcome_of(tmp_path, packed_DOT_txt_DOT_bz2=bz2.compress(text.encode()))
+    times = {
+        (row.implementation, json.loads(row.parameters)["n"]): row.median_s * 1e3 for row in rows_of(outcome)
+    }
+    expected = {("aten", 300_000): quick, ("triton", 300_000): slow, ("aten", 300_001): other}
+    assert times == pytest.approx(expected)
+    assert outcome.aside == {Aside(A100, "", "a kernel of another kind"): 1}
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -251,6 +264,27 @@ def test_the_command_lists_imports_and_refuses(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+def test_all_sources_fail_together_if_nothing_can_be_read_of_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not there, or is already, is no failure, nor one whose lines are of no operator here."""
+    monkeypatch.setattr("bench.cli.import_sources.names", lambda: ["host_transfers", "pipedream"])
+    table, head = tmp_path / "host_transfers" / "benchmark.csv", "bytes,h2d_pinned_gbps"
+    table.parent.mkdir()
+
+    def ends(*lines: str) -> int:
+        others = ",h2d_pageable_gbps,d2h_pageable_gbps,d2h_pinned_gbps" if "gbps" in lines[0] else ""
+        table.write_text("\n".join([lines[0] + others, *lines[1:], ""]))
+        words = ["import", "all", str(tmp_path), "--bench-results", str(tmp_path / "results")]
+        return CliRunner().invoke(app, words).exit_code
+
+    assert ends(head, "1,0.01,,,") == 0 and not (tmp_path / "results").exists()
+    assert ends("size,rate", "4096,2.5") == 1
+    assert ends(head, "4096,-1,,,") == 1
+    assert ends(head, "4096,2.5,,,") == 0 and (tmp_path / "results").exists()
+    assert ends(head, "4096,2.5,,,") == 0
+
+
 def test_a_clone_has_the_described_folders_at_the_described_commits(tmp_path: Path) -> None:
     origin, clones = tmp_path / "origin", tmp_path / "clones"
 
@@ -305,7 +339,8 @@ def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_pa
 def sample_of(name: str, folder: Path) -> Path:
     """The folder with links to a few public files: of each of the source's tables the smallest file.
 
-    Of documents, most of which hold no times, it is up to eight of all sizes.
+    Of documents, most of which hold no times, it is up to eight of all sizes; of a text of millions of times
+    every fortieth line.
     """
     whole = PUBLISHED / name
     files = sorted(
@@ -316,7 +351,10 @@ def sample_of(name: str, folder: Path) -> Path:
         assert alike, f"no public file of {name} is of the table {table.files}"
         for path in alike[:: math.ceil(len(alike) / 8) if table.reader.kind == "documents" else len(alike)]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            if not (folder / path).exists():
+            if path.suffix == ".bz2":
+                lines = bz2.decompress((whole / path).read_bytes()).splitlines(keepends=True)
+                (folder / path).write_bytes(bz2.compress(b"".join(lines[::40])))
+            elif not (folder / path).exists():
                 (folder / path).symlink_to(whole / path)
     return folder
 
