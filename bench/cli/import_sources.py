@@ -142,9 +142,11 @@ def _lines(
         is_new |= each.save()
         paths.append(each.path)
         rows.update((row.device_name, row.operator) for row in each.rows)
-    if not paths and any(what.operator or what.reason == UNDESCRIBED for what in outcome.aside):
-        raise NothingRead(f"{folder}: every line is set aside: {'; '.join(_aside(outcome))}")
-    if paths and not is_new:
+    if not paths:
+        expected = any(what.operator or what.reason == UNDESCRIBED for what in outcome.aside)
+        told = f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}"
+        raise NothingRead(told) if expected else UserError(told)
+    if not is_new:
         raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
