@@ -15,13 +15,14 @@ if __name__ == "__main__":
 import typer
 
 from bench.accept.command import accept
-from bench.cli import import_sources, result_commands, sweep_commands
+from bench.cli import import_files, import_sources, result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
 from bench.cli.new import new
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.fleet.command import fleet
+from bench.interop.file_format import formats
 from bench.interop.source_file import names
 from bench.nightly.command import nightly
 
@@ -33,7 +34,8 @@ app = typer.Typer(
     help=__doc__,
 )
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
-imports.command("csv")(result_commands.import_csv)
+for tool in ("", *formats()):
+    imports.command(tool or "csv")(import_files.command(tool))
 imports.command("all")(import_sources.import_all)
 imports.command("agreement")(import_sources.agreement)
 for source in names():

@@ -1,4 +1,4 @@
-"""Commands about result files: `python -m bench table`, `compare`, `claims`, `explain`, `import csv`."""
+"""Commands about result files: `python -m bench table`, `compare`, `claims` and `explain`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 import kernels
-from bench.cli.application import Results, ResultsOption, left_out, remark, show
+from bench.cli.application import Results, left_out, remark, show
 from bench.errors import UserError
 
 
@@ -133,21 +133,3 @@ def explain(
     from bench.cli.explain import explanation
 
     show(explanation(case, result))
-
-
-def import_csv(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
-    bench_results: ResultsOption = None,
-) -> None:
-    """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
-    from bench.interop.import_csv import imported
-    from bench.runner.run import RESULTS
-
-    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
-    if all(device.path.exists() for device in devices):
-        raise UserError(f"{file}: already imported as {devices[0].path}")
-    for device in devices:  # the files that are missing after an interrupted import
-        typer.echo(device if device.save() else f"{device.path}: already there")
-    typer.echo(f"now: python -m plots {' '.join(str(device.path) for device in devices)}")
-    for sentence in remarks:
-        remark(sentence)

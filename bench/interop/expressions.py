@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, quoted
+from bench.interop.readers import as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bench.interop.source_file import Lines
 
 
 def values_of(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
@@ -36,6 +40,27 @@ def values_of(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
 
 def _lacks(cells: tuple[Any, ...]) -> bool:
     return any(cell is None or cell != cell for cell in cells)
+
+
+def derived(lines: Lines, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The frame with the lines and columns that a description adds."""
+    if melt := lines.melt:
+        melted = [name for name in frame.columns if re.fullmatch(melt.columns, str(name))]
+        others = [name for name in frame.columns if name not in melted]
+        frame = frame.melt(others, melted, melt.name, melt.value).dropna(subset=[melt.value])
+        frame = frame.reset_index(drop=True)
+    for name, between in lines.split.items():
+        texts = frame[name].astype(str).str.split(between, regex=False)
+        frame = frame.assign(**{name: texts}).explode(name, ignore_index=True)
+    for name, pattern in lines.extract.items():
+        parts = frame[name].astype(str).str.extract(pattern)
+        for column in parts:
+            frame[column] = as_numbers(parts[column])
+    for name, lookup in lines.lookup.items():
+        frame[name] = frame[lookup.of].map(lookup.values)
+    for name, expression in lines.let.items():
+        frame[name] = evaluated(frame, expression, path)
+    return frame
 
 
 def holds(frame: pd.DataFrame, condition: str, path: Path) -> pd.Series:

@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.environment.dependencies import demand
 from bench.errors import UserError, quoted
-from bench.interop.expressions import as_numbers_or_nan, as_text, evaluated, holds, plain, values_of
+from bench.interop.expressions import as_numbers_or_nan, as_text, derived, holds, plain, values_of
 from bench.interop.imported_rows import (
     FOLDER,
+    POSSIBLE,
     Imported,
     declared,
     device_columns,
     foreign_row,
     problem_from,
     source_text,
+    times_possible,
     without_datasheet,
 )
-from bench.interop.readers import AnotherForm, as_numbers, read
+from bench.interop.readers import AnotherForm, read
 from bench.interop.sampling import SAMPLE, stratified_sample
 from bench.interop.source_file import IN_A_SECOND, Entry, NothingRead, Source, Table, Timing
 from bench.spec import Problem, parameters_text
@@ -39,8 +41,6 @@ from bench.sweep.load import Find, load_all, select
 if TYPE_CHECKING:
     import pandas as pd
 
-ABOVE = 1.05
-"""A rate above so much of the datasheet's peak is no rate of this problem on this device."""
 UNDESCRIBED = "no rows are described for such a line"
 
 
@@ -179,7 +179,7 @@ class _Import:
             )
         lacking = {name: math.nan for name in table.known if name not in frame.columns}
         frame = frame.assign(**lacking, **named, release=self.source.commit)
-        frame = self._derived(table, frame, path)
+        frame = derived(table, frame, path)
         device = as_text(values_of(frame, table.device, path)).map(
             lambda name: self.source.devices.get(name, name)
         )
@@ -206,26 +206,6 @@ class _Import:
             self.files[timed.run or timed][where] = None
             if kernels:
                 self.kernels[timed] = kernels
-
-    def _derived(self, table: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-        """The frame with the lines and columns that the description adds."""
-        if melt := table.melt:
-            melted = [name for name in frame.columns if re.fullmatch(melt.columns, str(name))]
-            others = [name for name in frame.columns if name not in melted]
-            frame = frame.melt(others, melted, melt.name, melt.value).dropna(subset=[melt.value])
-            frame = frame.reset_index(drop=True)
-        for name, between in table.split.items():
-            texts = frame[name].astype(str).str.split(between, regex=False)
-            frame = frame.assign(**{name: texts}).explode(name, ignore_index=True)
-        for name, pattern in table.extract.items():
-            parts = frame[name].astype(str).str.extract(pattern)
-            for column in parts:
-                frame[column] = as_numbers(parts[column])
-        for name, lookup in table.lookup.items():
-            frame[name] = frame[lookup.of].map(lookup.values)
-        for name, expression in table.let.items():
-            frame[name] = evaluated(frame, expression, path)
-        return frame
 
     def _entry(
         self,
@@ -355,16 +335,8 @@ def _implausible(
     """Why this cannot be the time of this problem on this device; empty if it can."""
     if not (math.isfinite(seconds) and seconds > 0):
         return "no time above zero"
-    if sheet is None:
-        return ""
-    bandwidth, peak = sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(problem.arithmetic, problem.dtype)
-    # What the last-level cache holds of warm data need not come from memory.
-    from_memory = problem.byte - (sheet.l2_byte if timing.cache == "warm" else 0)
-    if bandwidth and from_memory > ABOVE * bandwidth * seconds:
-        return f"faster than {ABOVE:.0%} of the datasheet's bandwidth"
-    if peak and not fewer and problem.flop > ABOVE * peak * seconds:
-        return f"faster than {ABOVE:.0%} of the datasheet's peak in {problem.dtype}"
-    return ""
+    rates = times_possible(problem, seconds, sheet, timing.cache, fewer)
+    return next((f"faster than {POSSIBLE:.0%} of {what}" for times, what in rates if times > POSSIBLE), "")
 
 
 def _counted(devices: pd.Series, reason: str) -> Counter[Aside]:

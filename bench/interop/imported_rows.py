@@ -7,7 +7,7 @@ who measured it. An unknown value is null, or an empty text where a column must 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ FOLDER = "imported"
 """Folder below a folder of results, apart from what was measured there."""
 CLAIMS = Path(__file__).with_name("claims")
 """Folder of the claims about imported tables, a file each (`bench.sweep.load.table_claims`)."""
+POSSIBLE = 1.05
+"""A rate above so much of the datasheet's is no rate of this problem on this device."""
 _MAKER = re.compile(r"^(nvidia|amd) ", re.IGNORECASE)
 
 
@@ -85,6 +87,21 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
         ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill"), ""
     )
     return Measurement(**(nothing | {"seed": 0, "role": "measurement", "status": "ok"} | dict(columns)))
+
+
+def times_possible(
+    problem: Problem, seconds: float, sheet: Datasheet | None, cache: str, fewer_flop: bool = False
+) -> Iterator[tuple[float, str]]:
+    """How many times the datasheet's rates such a time would be, and which; none that nobody knows."""
+    if sheet is None:
+        return
+    bandwidth, peak = sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(problem.arithmetic, problem.dtype)
+    # What the last-level cache holds of warm data need not come from memory.
+    from_memory = problem.byte - (sheet.l2_byte if cache == "warm" else 0)
+    if bandwidth:
+        yield from_memory / (bandwidth * seconds), "the datasheet's bandwidth"
+    if peak and not fewer_flop:
+        yield problem.flop / (peak * seconds), f"the datasheet's peak in {problem.dtype}"
 
 
 def without_datasheet(gpus: Iterable[str]) -> list[str]:

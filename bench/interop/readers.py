@@ -73,6 +73,8 @@ def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
         tree = json.loads(text)
     except json.JSONDecodeError:
         tree = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if reader.lists:
+        return list(_entries(tree, reader.lists))
     if isinstance(tree, list):
         return [dict(_flat(record)) for record in tree]
     return list(_nested(tree, reader.levels, {}))
@@ -90,6 +92,30 @@ def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> It
         inner, plain = plain, {}
     for key, value in inner.items():
         yield from _nested(value, levels[1:], {**around, **plain, levels[0]: key})
+
+
+def _entries(tree: dict[str, Any], keys: tuple[str, ...], above: str = "") -> Iterator[dict[str, Any]]:
+    """The innermost entries, with what stands around them: `devices.0.name`, `benchmarks.name`."""
+    around = dict(_flat(_listed({key: value for key, value in tree.items() if key not in keys[:1]}), above))
+    if not keys:
+        yield around
+        return
+    for entry in tree[keys[0]]:
+        for line in _entries(entry, keys[1:], f"{keys[0]}." if keys[1:] else ""):
+            yield {**around, **line}
+
+
+def _listed(tree: Any) -> Any:
+    """Lists of entries as mappings by their tag, by their name if they have a value, or by their place."""
+    if isinstance(tree, dict):
+        return {key: _listed(value) for key, value in tree.items()}
+    if not isinstance(tree, list) or not all(isinstance(entry, dict) for entry in tree):
+        return tree
+    named: dict[str, Any] = {}
+    for place, entry in enumerate(tree):
+        name = entry.get("tag", entry.get("name", place) if "value" in entry else place)
+        named[str(name)] = entry["value"] if "value" in entry else _listed(entry)
+    return named
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

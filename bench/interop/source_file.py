@@ -120,6 +120,8 @@ class Reader(_Part):
     kind: Literal["csv", "json", "text", "workbook", "documents", "parquet"]
     levels: tuple[str, ...] = ()
     """json: names of the columns that hold the keys of nested mappings, from the outside in."""
+    lists: tuple[str, ...] = ()
+    """json: keys of the nested lists whose innermost entries are the lines, from the outside in."""
     line: Regex = ""
     """text: what a line with a time looks like; its named groups are columns."""
     heading: Regex = ""
@@ -129,30 +131,16 @@ class Reader(_Part):
     """workbook: what is left out of names of columns; one of which nothing is left is no column."""
 
 
-class Table(_Part):
-    """One kind of file."""
+class Lines(_Part):
+    """What the lines of a file have, and what is added to them."""
 
-    files: Regex
-    reader: Reader
     columns: tuple[str, ...] = ()
     melt: Melt | None = None
     split: dict[str, str] = Field(default_factory=dict)
     extract: dict[str, Regex] = Field(default_factory=dict)
     lookup: dict[str, Lookup] = Field(default_factory=dict)
     let: dict[str, str] = Field(default_factory=dict)
-    device: Value
-    libraries: Value = ""
-    timing: Timing | None = None
-    """How it was timed, where that differs from the source's."""
-    origin: Literal["file", "folder"] = "file"
-    """What a row names as its origin: its file, or the folder of that."""
-    rows: tuple[Entry, ...]
     left_out: dict[str, str] = Field(default_factory=dict)
-
-    def match(self, path: Path) -> re.Match[str] | None:
-        """Whether a file at this path below the source's folder is of this kind, and its named groups."""
-        flat = "__".join(path.parts).removesuffix(".gz").removesuffix(".bz2")
-        return re.search(rf"(?:^|__)(?:{self.files})$", flat)
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
@@ -163,6 +151,25 @@ class Table(_Part):
     def known(self) -> frozenset[str]:
         """Every column that a file may have."""
         return frozenset(name.removesuffix("?") for name in self.columns)
+
+
+class Table(Lines):
+    """One kind of file."""
+
+    files: Regex
+    reader: Reader
+    device: Value
+    libraries: Value = ""
+    timing: Timing | None = None
+    """How it was timed, where that differs from the source's."""
+    origin: Literal["file", "folder"] = "file"
+    """What a row names as its origin: its file, or the folder of that."""
+    rows: tuple[Entry, ...]
+
+    def match(self, path: Path) -> re.Match[str] | None:
+        """Whether a file at this path below the source's folder is of this kind, and its named groups."""
+        flat = "__".join(path.parts).removesuffix(".gz").removesuffix(".bz2")
+        return re.search(rf"(?:^|__)(?:{self.files})$", flat)
 
 
 class Source(_Part):

@@ -1,0 +1,223 @@
+"""Files of somebody else's times: a CSV with our columns, or what a tool writes, line by line.
+
+A form is described in bench/interop/formats/NAME.yaml, and `--map` says in the same words what is left open:
+
+    values     our column -> a column of theirs; or a value, as in the description of a source
+    left_out   reason -> condition: lines that are not imported, and why
+
+with `reader`, `columns`, `melt`, `extract`, `lookup` and `let` as of a source (bench/interop/source_file.py).
+A time may be in the column `time`, with its unit in `unit`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from bench.device.datasheet import read_model
+from bench.errors import UserError, quoted, unknown
+from bench.interop.expressions import derived, holds, plain, values_of
+from bench.interop.readers import AnotherForm, as_numbers, read
+from bench.interop.source_file import Lines, Reader, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = Path(__file__).with_name("formats")
+NEEDED = ("device", "operator", "implementation", "dtype")
+UNITS = {
+    **{"seconds": "s|secs?|seconds?", "milliseconds": "ms|msecs?|milliseconds?"},
+    **{"microseconds": "us|µs|μs|usecs?|microseconds?", "nanoseconds": "ns|nsecs?|nanoseconds?"},
+    **{f"{prefix}flops": rf"{prefix}flops?(/s|_per_s|/sec)?" for prefix in "tg"},
+    **{f"{prefix}bps": rf"{prefix}(b|bytes)(/s|ps|_per_s|/sec)" for prefix in "tg"},
+}
+"""Our column of a time or rate -> how others write its unit."""
+TIMES = (*UNITS, "time")
+LINE, ASIDE = "number of the line", "why it is left out"
+"""Columns of the lines of any file, beside its own."""
+
+
+def column_of(name: str) -> str:
+    """Our column of a time or rate for somebody else's name of it, as `time_ms`; else the name itself."""
+    last = re.sub(r"(time|latency|runtime|duration|mean|median|avg)[ _]?|[()\[\]]", "", name.strip().lower())
+    return next((ours for ours, spelled in UNITS.items() if re.fullmatch(spelled, last)), name.strip())
+
+
+class Format(Lines):
+    """How the files of a tool are read; of the CSV with our columns everything is as usual."""
+
+    title: str = ""
+    """What writes such files."""
+    reader: Reader = Reader(kind="csv")
+    values: dict[str, Value] = Field(default_factory=dict)
+
+
+def formats() -> list[str]:
+    """The tools whose files are described."""
+    return sorted(path.stem for path in FORMATS.glob("*.yaml"))
+
+
+def described(name: str, maps: Sequence[str] = ()) -> Format:
+    """The format of this name (empty: our CSV) with what `--map` adds: COLUMN=VALUE, or a YAML file.
+
+    UserError for what is neither.
+    """
+    form = read_model(FORMATS / f"{name}.yaml", Format) if name else Format()
+    for each in maps:
+        column, is_value, text = each.partition("=")
+        if is_value:
+            more = Format(values={column_of(column): text})
+        elif Path(each).suffix in (".yaml", ".yml"):
+            more = read_model(Path(each), Format)
+        else:
+            raise UserError(
+                f"--map {each}: give COLUMN=VALUE, as ms=time_ms or dtype=float16, or a YAML file"
+            )
+        if set(more.values) & {*UNITS}:  # this one is the time, whatever else there is
+            form = form.model_copy(
+                update={"values": {k: v for k, v in form.values.items() if k not in TIMES}}
+            )
+        for part in more.model_fields_set:
+            old, new = getattr(form, part), getattr(more, part)
+            form = form.model_copy(update={part: old | new if isinstance(new, dict) else new})
+    return form
+
+
+def recognised(file: Path) -> str:
+    """The format that this file has, by its columns; empty if none."""
+    for name in formats():
+        with suppress(UserError):
+            frame_of(file, described(name), name)
+            return name
+    return ""
+
+
+def frame_of(file: Path, form: Format, name: str) -> tuple[bytes, pd.DataFrame]:
+    """(the file, its lines with their number in `line`, as the format adds to them)."""
+    import pandas as pd
+
+    if form.reader.kind == "csv":
+        data, records = _read(file)
+        if not records:
+            raise UserError(f"{file}: is empty; its first line names the columns")
+        (first, names), *lines = records
+        if mistake := _unnamed(names):
+            raise UserError(f"{file}:{first}: {mistake}")
+        for number, cells in lines:
+            if len(cells) != len(names):
+                raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
+        frame = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=object)
+        frame[LINE] = [number for number, _ in lines]
+        if form.model_fields_set:  # of ours a cell is read as its parameter wants it
+            for column in names:
+                frame[column] = as_numbers(frame[column].where(frame[column] != ""))
+    else:
+        frame, data = read(file, form.reader), file.read_bytes()
+        frame = frame.assign(**{LINE: range(1, len(frame) + 1)})
+    lacking = [each for each in form.needed if each not in frame.columns]
+    if form.melt and not any(re.fullmatch(form.melt.columns, str(each)) for each in frame.columns):
+        lacking.append(form.melt.columns)
+    if lacking:
+        its = ", ".join(str(each) for each in frame.columns if each != LINE)
+        its = shorten(its, 300, placeholder=" ...")
+        raise AnotherForm(
+            f"{file}: is no file of {form.title}: it has no column {lacking[0]}; its columns are {its}"
+        )
+    frame = frame.assign(**{each: math.nan for each in form.known if each not in frame.columns})
+    frame = derived(form, frame, file).assign(**{ASIDE: ""})
+    for reason, condition in form.left_out.items():
+        frame.loc[holds(frame, condition, file) & (frame[ASIDE] == ""), ASIDE] = reason
+    return data, frame
+
+
+def lines_of(
+    file: Path, frame: pd.DataFrame, form: Format, tool: str, ours: Collection[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line that is not left out, and its number, by our columns; `ours` are all that there are.
+
+    UserError for columns that are none. Of a tool's file, and beside `--map`, others are passed over.
+    """
+    columns = {}
+    for column, value in form.values.items():
+        is_theirs = isinstance(value, str) and value in frame.columns
+        columns[column] = frame[value] if is_theirs else values_of(frame, value, file)
+    possible = dict.fromkeys([*NEEDED, *ours])
+    if not tool:
+        timed = any(name in TIMES for name in columns)
+        for theirs in frame.columns.difference([LINE, ASIDE], sort=False):
+            name = column_of(theirs)
+            if not form.values or (name in possible and not (timed and name in TIMES)):
+                columns.setdefault(name, frame[theirs])
+    if mistake := _mistake(list(columns), possible, frame if form.values else None):
+        raise UserError(f"{file}:1: {mistake}")
+    cells = {name: column.tolist() for name, column in columns.items()}
+    for place, (line, aside) in enumerate(zip(frame[LINE], frame[ASIDE], strict=True)):
+        if not aside:
+            given = {
+                name: plain(of[place])
+                for name, of in cells.items()
+                if of[place] is not None and of[place] == of[place] and of[place] != ""
+            }
+            if "unit" in given:
+                given[_unit(given.pop("unit"))] = given.pop("time", None)
+            yield line, given
+
+
+def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:
+    """(the file, each of its records that is not empty: number of its last line, cells without blanks)."""
+    try:
+        data = file.read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not text in UTF-8 (byte {error.start})") from error
+    delimiter = max(",;\t", key="".join(text.lstrip().splitlines()[:1]).count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise UserError(f"{file}:{reader.line_num}: {error}") from error
+    return data, [record for record in records if any(record[1])]
+
+
+def _unnamed(names: Sequence[str]) -> str:
+    """What is wrong with the names of a file's columns as such; empty if nothing is."""
+    for place, name in enumerate(names):
+        if not name:
+            return f"column {place + 1} has no name"
+        if name in names[:place]:
+            return f"the column {name} is there twice"
+    return ""
+
+
+def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFrame | None) -> str:
+    """What is wrong with these as our columns; empty if nothing is. `theirs`: the lines of another's file."""
+    for name in names:
+        if name not in possible:
+            return unknown("column", name, "such a file", possible)
+    timed = [name for name in names if name in UNITS or name == "time"]
+    lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
+    if lacking and theirs is not None:
+        words = " ".join(f"--map {name}=..." for name in lacking)
+        cells = theirs.drop(columns=[LINE, ASIDE]).iloc[:1].items()
+        columns = ", ".join(f"{name} {quoted(plain(value.iloc[0]))}" for name, value in cells)
+        return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {columns}"
+    if lacking[:1] and lacking[0] in NEEDED:
+        return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
+    return "" if len(timed) == 1 else f"one column is the time or a rate: {', '.join(UNITS)}"
+
+
+def _unit(text: str) -> str:
+    if (unit := column_of(str(text))) not in UNITS:
+        raise UserError(f"unit {text!r} is none of {', '.join(UNITS)}: give one by --map unit=...")
+    return unit

@@ -1,0 +1,273 @@
+"""Import of times from a file of somebody else's. Every mistake is reported before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+
+from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.errors import UserError, suggestion
+from bench.format import count_text
+from bench.interop.expressions import plain
+from bench.interop.file_format import ASIDE, UNITS, described, frame_of, lines_of
+from bench.interop.imported_rows import (
+    FOLDER,
+    POSSIBLE,
+    Imported,
+    declared,
+    device_columns,
+    foreign_row,
+    near_gpus,
+    problem_from,
+    source_text,
+    times_possible,
+    without_datasheet,
+    wrong,
+)
+from bench.spec import DeviceKind, Problem, Unknown, parameters_text
+from bench.store.schema import Measurement
+from bench.sweep.grammar import Cache, Role
+from bench.sweep.load import SWEEP_NAME, Find
+
+IN_A_SECOND: Mapping[str, float] = {
+    "seconds": 1,
+    "milliseconds": 1e3,
+    "microseconds": 1e6,
+    "nanoseconds": 1e9,
+}
+RATES: Mapping[str, tuple[str, float]] = {
+    **{"tflops": ("flop", 1e12), "gflops": ("flop", 1e9), "tbps": ("byte", 1e12), "gbps": ("byte", 1e9)},
+}
+"""Column of a rate -> what of the problem it counts, and how many of these a second."""
+SLOWER = (
+    ("nanoseconds", "microseconds", "milliseconds", "seconds"),
+    ("tflops", "gflops"),
+    ("tbps", "gbps"),
+)
+"""Units by which the same number is a thousand times as slow, one after the other."""
+
+
+def value(cell: Any) -> Any:
+    """A cell as the value of a parameter: a whole number, a number, true or false, or text."""
+    if not isinstance(cell, str):
+        return plain(cell)
+    for number in (int, float):
+        try:
+            return number(cell)
+        except ValueError:
+            pass
+    return cell.lower() == "true" if cell.lower() in ("true", "false") else cell
+
+
+def _named(device: str) -> str:
+    if not slug_of(device):
+        raise ValueError(f"device {device!r} has no letter or digit")
+    return device
+
+
+def _sweep(name: str) -> str:
+    if not SWEEP_NAME.fullmatch(name) or ".." in name.split("/"):
+        raise ValueError(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
+    return name
+
+
+def _day(date: str) -> str:
+    try:
+        return datetime.fromisoformat(date).isoformat()
+    except ValueError:
+        raise ValueError(f"date must be a date like 2026-11-21, not {date!r}") from None
+
+
+Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class ImportedLine(BaseModel, extra="allow"):
+    """The cells of a line that are not empty; extra ones are the operator's parameters: dtype, m, layout."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(value)]] = Field(init=False)
+
+    device: Annotated[str, AfterValidator(_named)]
+    """The device's name by its driver."""
+    operator: str
+    implementation: str
+    seconds: Number | None = None
+    milliseconds: Number | None = None
+    microseconds: Number | None = None
+    nanoseconds: Number | None = None
+    tflops: Number | None = None
+    gflops: Number | None = None
+    tbps: Number | None = None
+    gbps: Number | None = None
+    low_s: Number | None = None
+    high_s: Number | None = None
+    """The ends of the time's 95 % interval."""
+    sweep: Annotated[str, AfterValidator(_sweep)] = "imported/csv"
+    role: Role = "measurement"
+    cache: Cache = "warm"
+    """Most tools repeat a launch, so its data is in cache unless the file says otherwise."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    device_kind: DeviceKind | None = None
+    configuration: str = ""
+    source: str = ""
+    """The author of the measurement; if empty, the file's name."""
+    note: str = ""
+    library: str = ""
+    date: Annotated[str, AfterValidator(_day)] = ""
+    driver: str = ""
+
+    def timed(self, problem: Problem) -> tuple[float, str]:
+        """(seconds of one launch, the column that says so). UserError for none, or outside its interval."""
+        given = [(name, number) for name in UNITS if (number := getattr(self, name)) is not None]
+        if not given:
+            raise UserError("has no time")
+        (unit, number), low_s, high_s = given[0], self.low_s, self.high_s
+        if unit in RATES:
+            of, factor = RATES[unit]
+            time_s = getattr(problem, of) / (number * factor)
+        else:
+            # Divided: a power of ten is exact as a float, its inverse is not.
+            time_s = number / IN_A_SECOND[unit]
+        if (low_s is None) != (high_s is None):
+            raise UserError("an interval has two ends: give low_s and high_s, or neither")
+        if low_s and high_s and not low_s <= time_s <= high_s:
+            raise UserError(f"low_s {low_s:g} and high_s {high_s:g} do not enclose the time, {time_s:g} s")
+        return time_s, unit
+
+
+def imported(
+    file: Path,
+    results: Path,
+    operators: Collection[str],
+    find: Find,
+    name: str = "",
+    maps: Sequence[str] = (),
+) -> tuple[list[Imported], list[str]]:
+    """(each device's rows with their file below `results`, remarks for the user).
+
+    `name` is that of a described format, `maps` what `--map` says. The run's name is a hash of the file and
+    of these, so that importing it again is noticed. UserError names the line.
+    """
+    form = described(name, maps)
+    data, frame = frame_of(file, form, name)
+    run_id = f"{name or 'csv'}-{hashlib.sha256(data + ' '.join(maps).encode()).hexdigest()[:12]}"
+    parameters = sorted({name for operator in operators for name in find(operator).model_fields})
+    ours = [*ImportedLine.model_fields, "time", "unit", *parameters]
+    lines = lines_of(file, frame, form, name, ours)
+    aside: dict[str, list[float]] = defaultdict(list)
+    for reason in filter(None, frame[ASIDE]):
+        aside[reason].append(0.0)
+    rows: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    seen: dict[tuple[str, str], int] = {}
+    devices: dict[str, str] = {}
+    for line, given in lines:
+        try:
+            row, times, question = _row(ImportedLine.model_validate(given), file.name, run_id, find, name)
+            if question:
+                aside[question].append(times)
+                continue
+            if (other := devices.setdefault(row.device, row.device_name)) != row.device_name:
+                raise UserError(f"{row.device_name!r} was {other!r} further up; write one device one way")
+            if (first := seen.setdefault((row.device, row.case), line)) != line and not name:
+                raise UserError(f"is the case of line {first} again; one line a case")
+            rows[row.device, row.case].append(row)
+        except ValidationError as error:
+            raise UserError(f"{file}:{line}: {wrong(error, 'a line')}") from error
+        except (UserError, Unknown) as error:
+            raise UserError(f"{file}:{line}: {error}") from error
+    reasons = [
+        f"set aside {count_text(len(times), 'line')}: "
+        + (f"up to {max(times):,.3g} times {reason}" if max(times) else reason)
+        for reason, times in aside.items()
+    ]
+    if not rows:
+        raise UserError(f"{file}: {'; '.join(reasons) or 'has no line below its first'}")
+    return _by_device(rows, results, run_id, find, reasons)
+
+
+def _by_device(
+    rows: Mapping[tuple[str, str], list[Measurement]],
+    results: Path,
+    run_id: str,
+    find: Find,
+    reasons: list[str],
+) -> tuple[list[Imported], list[str]]:
+    """The files of the devices; of a case's several times the median counts."""
+    by_device: dict[str, list[Measurement]] = defaultdict(list)
+    for (device, _), of_case in rows.items():
+        times = [row.median_s or 0.0 for row in of_case]
+        by_device[device].append(replace(of_case[0], median_s=median(times)))
+    made = [
+        Imported(results / FOLDER / device / f"{run_id}.parquet", kept, declared(kept, find))
+        for device, kept in by_device.items()
+    ]
+    gpus = [kept[0].device_name for kept in by_device.values() if kept[0].device_kind == "cuda"]
+    return made, [*reasons, *without_datasheet(gpus)]
+
+
+def _row(
+    line: ImportedLine, file: str, run_id: str, find: Find, foreign: str
+) -> tuple[Measurement, float, str]:
+    """(the row of a line; how many times as fast as possible, and the question that this raises, if so).
+
+    UserError or Unknown if its parameters, implementation and device do not fit. A tool whose files are
+    described may name implementations that are not ours.
+    """
+    problem = problem_from(find(line.operator), line.model_extra or {})
+    if isinstance(problem, str):
+        raise UserError(problem)
+    sheet = find_datasheet(line.device)
+    ours = [each.name for each in problem.implementations]
+    if foreign and line.implementation not in ours:
+        kind, name = _kind(line, ("cpu", "cuda"), sheet), re.sub(r"[^\w.+-]+", "-", line.implementation)
+    else:
+        name = line.implementation
+        kind = _kind(line, problem.implementation(name).devices, sheet)
+        if missing := problem.missing(name, kind, sheet.capability if sheet else None):
+            raise UserError(missing)
+    seconds, unit = line.timed(problem)
+    times, what = max(times_possible(problem, seconds, sheet, line.cache), default=(0.0, ""))
+    who = line.source or file
+    row = foreign_row(
+        {
+            **problem.facts(name),
+            **device_columns(line.device, kind, sheet),
+            **line.model_dump(include={"sweep", "role", "cache", "threads", "low_s", "high_s", "driver"}),
+            **{"parameters": parameters_text(problem.parameters()), "configuration": line.configuration},
+            **{"run_id": run_id, "protocol": f"{who}, imported", "median_s": seconds},
+            **{"source": source_text(who, f"{file} ({run_id})", line.note)},
+            **{"libraries": line.library, "utc": line.date},
+        }
+    )
+    return row, times, f"{what}: {_meant(unit, times)}" if times > POSSIBLE else ""
+
+
+def _meant(unit: str, times: float) -> str:
+    """`are these milliseconds?`: in which unit such a number would be possible."""
+    units = next(units for units in SLOWER if unit in units)
+    for power, other in enumerate(units[units.index(unit) + 1 :], 1):
+        if times <= POSSIBLE * 1000**power:
+            return f"are these {other}?"
+    return "is it another device, data type or size?"
+
+
+def _kind(line: ImportedLine, runs_on: Sequence[DeviceKind], sheet: Datasheet | None) -> DeviceKind:
+    """CPU or GPU: as the line says, else a GPU if it has a datasheet, else what the implementation needs."""
+    if sheet is not None and line.device_kind == "cpu":
+        raise UserError(f"device_kind is cpu, but {sheet.name} is a GPU: leave it empty or give cuda")
+    if line.device_kind or sheet:
+        return line.device_kind or "cuda"
+    if len(runs_on) > 1:
+        raise UserError(
+            f"{line.implementation} runs on {' and '.join(runs_on)}, and bench/device/datasheets knows no "
+            f"{line.device!r}{suggestion(near_gpus(line.device))}: say which it is in a column device_kind"
+        )
+    return runs_on[0]
