@@ -81,15 +81,18 @@ def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, d
     every = [kind(**parameters) for parameters in answer["examples"]]
     able = [problem for problem in every if not problem.missing(name, device.kind, device.capability)]
     examples = [able[index] for index in cover([check_of(problem, name, device.kind) for problem in able])]
-    done = []
+    done, fills = [], ""
+    largest = max(examples, key=lambda example: example.byte, default=None)
     for example in examples:
-        result = worker.check(name, example, guarded=True)
+        result = worker.check(name, example, guarded=True, ranges=example is largest)
         if result.status not in ("ok", "unsupported"):
             raise UserError(
                 f"--kernel {name}: {result.status} at {operator} {example}, before anything was timed: "
                 f"{result.reason}"
             )
         done += [str(example)] if result.status == "ok" else []
+        fills = (result.fill or "") if example is largest else fills
     sizes = count_text(len(done), "small awkward size")
+    beyond = f", at {largest} with {fills}" if fills else ""
     passed = f"; it does not do {len(examples) - len(done)} others" if len(done) < len(examples) else ""
-    return f"{name} agrees with float64 at {sizes}{f', among them {done[-1]}' if done else ''}{passed}"
+    return f"{name} agrees with float64 at {sizes}{beyond}{passed}"

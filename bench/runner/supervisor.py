@@ -116,14 +116,13 @@ class WorkerSupervisor:
             result = self._result(by_stream.to_json(), visit.budget_s)
         return result
 
-    def check(
-        self, implementation: str, problem: Problem, quick: bool = False, guarded: bool = False
-    ) -> VisitResult:
+    def check(self, implementation: str, problem: Problem, quick: bool = False, **how: bool) -> VisitResult:
         """Whether an implementation is right at one problem, untimed.
 
-        `quick`: in its first configuration that compiles; `guarded`: beside memory that it must not write to.
+        `quick`: in its first configuration that compiles; `guarded`: beside memory that it must not write to;
+        `ranges`: with inputs beyond [-1, 1], too.
         """
-        return self._result(request_for("check", implementation, problem, quick=quick, guarded=guarded), 0.0)
+        return self._result(request_for("check", implementation, problem, quick=quick, **how), 0.0)
 
     def _result(self, request: dict[str, Any], sampling_s: float) -> VisitResult:
         """The result, or that of a new worker where a kernel got stuck that had not before."""

@@ -233,7 +233,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "error", "reason": without_function(name, request["implementation"])}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        return check(bench, operator, request["implementation"], problem).to_json()
+        ranges = request.get("ranges", False)
+        return check(bench, operator, request["implementation"], problem, ranges).to_json()
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
     visit = Visit.from_json(request)

@@ -25,10 +25,16 @@ class BufferRing:
     """Sets of tensors and the launches that use them, for one case."""
 
     def __init__(
-        self, bench: Bench, operator: Operator, implementation: str, problem: Problem, count: int
+        self,
+        bench: Bench,
+        operator: Operator,
+        implementation: str,
+        problem: Problem,
+        count: int,
+        data: str = "uniform",
     ) -> None:
-        """Build the inputs and launches of `count` slots."""
-        self.bench, self.operator, self.problem = bench, operator, problem
+        """Build the inputs, of such `data` (cache_ring.py), and launches of `count` slots."""
+        self.bench, self.operator, self.problem, self.data = bench, operator, problem, data
         self.implementation = implementation
         build = operator.implementations[implementation]
         tensors = 8
@@ -51,13 +57,15 @@ class BufferRing:
         They are the same whatever this process drew before.
         """
         stored = stored_dtype(self.problem.dtype)
-        arena = self.bench.arena(stored, count * (self.problem.byte_stored + tensors * ALIGN_BYTE))
+        byte = count * (self.problem.byte_stored + tensors * ALIGN_BYTE)
+        arena = self.bench.arena(stored, byte, self.data)
+        beside = arena if self.data == "uniform" else self.bench.arena(stored, byte)
         generator = torch.Generator(self.bench.device).manual_seed(self.bench.seed)
         torch.default_generator.manual_seed(self.bench.seed)  # of what operators choose at random themselves
 
         def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
             if dtype in (None, stored):
-                return arena.view(shape)
+                return (arena if dtype is None else beside).view(shape)
             # small tensors of another type, as a scale beside 16-bit data
             made = torch.empty(shape, dtype=dtype, device=self.bench.device)
             return made.uniform_(-1.0, 1.0, generator=generator)
@@ -91,12 +99,16 @@ class BufferRing:
             return None
         return self._built_byte + self._memory.raised_by(self.calls[0])
 
-    def judged_when_poisoned(self) -> tuple[float, float]:
-        """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""
+    def written_over_poison(self) -> Tensors:
+        """What a launch of slot 0 writes into poisoned outputs."""
         poison(self.launches[0].outputs)
         written = outputs_of(self.calls[0]())
         self.bench.synchronize()
-        return self.judged(0, written)
+        return written
+
+    def judged_when_poisoned(self) -> tuple[float, float]:
+        """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""
+        return self.judged(0, self.written_over_poison())
 
     def judged(self, slot: int, written: Tensors) -> tuple[float, float]:
         """(relative error, tolerance) of what a launch of this slot wrote."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,29 @@ LARGEST_INTEGER = 127
 """Random integers lie between minus this and this."""
 
 
-def fill(dtype: torch.dtype) -> str:
+DATA: Mapping[str, tuple[str, Callable[[torch.Tensor, float], torch.Tensor]]] = {
+    "uniform": ("uniform[-1,1]", lambda drawn, tiny: drawn),
+    "hundred": ("uniform[-100,100]", lambda drawn, tiny: 100 * drawn),
+    "shifted": ("uniform[999,1001]", lambda drawn, tiny: 1000 + drawn),
+    "spikes": ("uniform[-1,1] with 10000 at every 509th", lambda drawn, tiny: _spiked(drawn)),
+    "zeros": ("zeros", lambda drawn, tiny: torch.zeros_like(drawn)),
+    "denormal": ("denormal", lambda drawn, tiny: tiny * drawn),
+}
+"""What an arena may hold, by name: as a text, and as a function of numbers uniform in [-1, 1] and of the
+smallest normal number of its type. Integers are uniform or zeros."""
+
+
+def _spiked(drawn: torch.Tensor) -> torch.Tensor:
+    """One large value in some row, whatever their length; a prime apart, so that columns differ."""
+    drawn[7::509] = 1e4
+    return drawn
+
+
+def fill(dtype: torch.dtype, data: str = "uniform") -> str:
     """The distribution of an arena's numbers, as a text."""
-    return "uniform[-1,1]" if dtype.is_floating_point else f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]"
+    if data != "uniform" or dtype.is_floating_point:
+        return DATA[data][0]
+    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]"
 
 
 @dataclass(frozen=True)
@@ -71,8 +91,11 @@ class Arena:
     drawn = 1 << 16
     """Elements of the pattern that are drawn at once: drawing more or fewer would give other numbers."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int) -> None:
-        """At least `first_byte` bytes are allocated when memory is first needed."""
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, seed: int, first_byte: int, data: str = "uniform"
+    ) -> None:
+        """At least `first_byte` bytes are allocated when memory is first needed; `data`: see DATA."""
+        self.data = data
         self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
         self._memory = torch.empty(0, dtype=dtype, device=device)
         self._filled = 0
@@ -103,11 +126,15 @@ class Arena:
             part = self._memory[self._filled : self._filled + count]
             if self._filled < self.period:
                 generator = torch.Generator(self.device).manual_seed(self.seed + self._filled)
-                if not self.dtype.is_floating_point:
+                if not self.dtype.is_floating_point and self.data == "zeros":
+                    part.zero_()
+                elif not self.dtype.is_floating_point:
                     part.random_(-LARGEST_INTEGER, LARGEST_INTEGER + 1, generator=generator)
-                elif self.dtype.itemsize == 1:  # torch draws no 8-bit floats
-                    wide = torch.empty(count, dtype=torch.float32, device=self.device)
-                    part.copy_(wide.uniform_(-1.0, 1.0, generator=generator))
+                elif self.dtype.itemsize == 1 or self.data != "uniform":  # torch draws no 8-bit floats
+                    wide_type = torch.float64 if self.dtype == torch.float64 else torch.float32
+                    wide = torch.empty(count, dtype=wide_type, device=self.device)
+                    drawn = wide.uniform_(-1.0, 1.0, generator=generator)
+                    part.copy_(DATA[self.data][1](drawn, torch.finfo(self.dtype).tiny))
                 else:
                     part.uniform_(-1.0, 1.0, generator=generator)
             else:
@@ -116,7 +143,7 @@ class Arena:
             self._filled += count
 
     def view(self, shape: Sequence[int]) -> torch.Tensor:
-        """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved."""
+        """The next contiguous tensor of this shape; MemoryError past what is reserved."""
         count, begin = math.prod(shape), self._used
         if begin + count > self._reserved:
             raise MemoryError(f"{begin + count} elements requested, {self._reserved} reserved")

@@ -21,11 +21,20 @@ from bench.spec import Launch, Operator, Problem
 from bench.worker import time_by_class
 from bench.worker.audit import unpaid
 from bench.worker.buffer_ring import BufferRing
-from bench.worker.cache_ring import Arena, RingSampler, fill, launches_per_sample, least_sample_s, plan
+from bench.worker.cache_ring import (
+    DATA,
+    Arena,
+    RingSampler,
+    fill,
+    launches_per_sample,
+    least_sample_s,
+    plan,
+)
 from bench.worker.check import of_tolerance, outputs_of, within
 from bench.worker.clock import Calls, CaptureError, Clock, no_collector
 from bench.worker.failure import failure
 from bench.worker.memory import HostMemory, Memory
+from bench.worker.ranges import wider
 from bench.worker.too_slow import TooSlow, first_launch_s, probe
 from bench.worker.visit import Visit, VisitResult
 from kernels.tensors import stored_dtype
@@ -89,7 +98,7 @@ class Bench:
     """A case that this process has visited -> what another visit need not find out."""
 
     def __post_init__(self) -> None:
-        self._arenas: dict[torch.dtype, Arena] = {}
+        self._arenas: dict[tuple[torch.dtype, str], Arena] = {}
         self._profiled = False
 
     def by_class(self, calls: Calls) -> dict[str, Any]:
@@ -126,14 +135,15 @@ class Bench:
             return f"the device no longer answers: {cause(error)}"
         return ""
 
-    def arena(self, dtype: torch.dtype, byte: int) -> Arena:
-        """Random memory of this type with room for `byte` bytes; other arenas are freed if space is short."""
-        ring_byte = int(self.protocol.ring_factor * self.cache_byte)
-        if dtype not in self._arenas:
-            self._arenas[dtype] = Arena(self.device, dtype, self.seed, ring_byte + ring_byte // 2)
-        arena = self._arenas[dtype]
+    def arena(self, dtype: torch.dtype, byte: int, data: str = "uniform") -> Arena:
+        """Memory of such numbers with room for `byte` bytes; other arenas are freed if space is short."""
+        ring_byte, key = int(self.protocol.ring_factor * self.cache_byte), (dtype, data)
+        if key not in self._arenas:
+            first_byte = ring_byte + ring_byte // 2 if data == "uniform" else 0
+            self._arenas[key] = Arena(self.device, dtype, self.seed, first_byte, data)
+        arena = self._arenas[key]
         if byte > arena.byte and self.free_byte() < 3 * max(byte, arena.first_byte):
-            self._arenas = {dtype: arena}
+            self._arenas = {key: arena}
         arena.reserve(byte)
         return arena
 
@@ -306,12 +316,23 @@ def _tell(samples: VisitSamples, protocol: SamplingProtocol, result: VisitResult
     result.settled, result.settle_s, result.step_s = samples.settled, samples.settle_s, samples.step_s
 
 
-def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> VisitResult:
-    """Status, reason, relative error and tolerance of one untimed, poisoned launch."""
+def check(
+    bench: Bench, operator: Operator, implementation: str, problem: Problem, ranges: bool = False
+) -> VisitResult:
+    """Status, reason, relative error and tolerance of one untimed, poisoned launch; `fill`: with which data.
+
+    With `ranges` it is also compared beyond [-1, 1] (ranges.py).
+    """
     result = VisitResult()
     try:
-        found = BufferRing(bench, operator, implementation, problem, 1).judged_when_poisoned()
-        _judge(result, found, "of an untimed launch")
+        slots = BufferRing(bench, operator, implementation, problem, 1)
+        _judge(result, slots.judged_when_poisoned(), "of an untimed launch")
+        result.fill = fill(stored_dtype(problem.dtype))
+        for data, found in wider(slots) if ranges and result.status == "ok" else ():
+            _judge(result, found, f"with inputs {fill(stored_dtype(problem.dtype), data)}")
+            if result.status != "ok":
+                break
+            result.fill = f"{result.fill}, {DATA[data][0]}"
     except Exception as raised:
         return replace(result, **failure(raised))
     return result

@@ -159,7 +159,8 @@ def test_a_right_kernel_is_checked_at_odd_and_prime_sizes(
     name: str, mine: Path, worker: Any, device: Device
 ) -> None:
     (line,) = checked(f"{mine}:{name}", worker, device)
-    assert re.match(rf"mine:{name} agrees with float64 at 8 small awkward sizes, among them ", line)
+    said = rf"mine:{name} agrees with float64 at 8 small awkward sizes, at float32-\S+ with uniform\[-1,1\], "
+    assert re.match(said + r"uniform\[-100,100\], .*, zeros, denormal$", line)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -202,6 +203,14 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(
 def test_what_a_kernel_does_not_do_is_passed_over(mine: Path, worker: Any, device: Device) -> None:
     (line,) = checked(f"{mine}:even", worker, device)
     assert "at 3 small awkward sizes" in line and line.endswith("; it does not do 5 others")
+
+
+def test_a_kernel_that_is_right_near_zero_only_is_refused(
+    tmp_path: Path, worker: Any, device: Device
+) -> None:
+    (tmp_path / "near.py").write_text("def f(x):\n    e = x.exp()\n    return e / e.sum(1, keepdim=True)\n")
+    with pytest.raises(UserError, match=r"wrong at softmax .* before anything .* inputs uniform\[-100,100\]"):
+        checked(f"{tmp_path / 'near.py'}:f", worker, device)
 
 
 def test_a_kernel_is_checked_at_windows_that_it_can_know(tmp_path: Path, worker: Any, device: Device) -> None:

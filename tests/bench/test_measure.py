@@ -696,4 +696,4 @@ def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:
     assert len(bench._arenas) == 2
     bench.free_byte = lambda: 1 << 12
     bench.arena(torch.float16, 1 << 12)
-    assert list(bench._arenas) == [torch.float16]
+    assert list(bench._arenas) == [(torch.float16, "uniform")]
