@@ -15,7 +15,7 @@ import yaml
 import kernels
 from bench.cli.application import DeviceOption, PrecisionOption, ResultsOption, WallTimeOption
 from bench.errors import UserError, unknown
-from bench.spec import DeviceKind, is_custom
+from bench.spec import DeviceKind, Problem, is_custom
 from bench.sweep.load import Find, load
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ def run(
             "m=n=k=64..4096 moves several together.",
         ),
     ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A CSV of sizes, a line each; its columns are parameters: m,n,k."),
+    ] = None,
     implementation: ImplementationOption = "",
     kernel: KernelOption = None,
     show_inputs: Annotated[
@@ -92,7 +96,7 @@ def run(
         launch_once(words, implementation, kernel or [], cache, bench_device)
         return
     device = detect(bench_device)
-    find, sweep = requested("run", words, device, implementation, kernel or [], cache)
+    find, sweep = requested("run", words, device, implementation, kernel or [], cache, shapes)
     if show_inputs:
         typer.echo(_file_to_begin_with(sweep, device), nl=False)
         return
@@ -119,9 +123,11 @@ def requested(
     implementation: str = "",
     kernel: Sequence[str] = (),
     cache: str = "cold",
+    shapes: Path | None = None,
 ) -> tuple[Find, dict[str, Any]]:
     """What finds the operator of OPERATOR NAME=VALUES..., and the sweep that these words ask for. UserError.
 
+    `shapes` is a CSV file of sizes, for each of which the words hold.
     With custom kernels the implementations are these and the ones given, by default the library and ours.
     """
     from bench.runner.custom_kernel import compared, kernel_of, with_kernels
@@ -129,12 +135,50 @@ def requested(
     operator, *given = words
     refuse_unknown(command, operator)
     kind = kernels.problem(operator)
-    given += usual_words(operator, given, device.kind)
+    listed: list[dict[str, list[Any]]] = []
+    if shapes:
+        given, listed = _shapes(shapes, kind, given, device.kind)
+    else:
+        given += usual_words(operator, given, device.kind)
     if kernel:
         others = implementation.split(",") if implementation else compared(kind, device.kind)
         implementation = ",".join([*(kernel_of(text, kind).name for text in kernel), *others])
     find = with_kernels(kernels.problem, operator, kernel)
-    return find, sweep_of(operator, given, implementation, cache)
+    return find, sweep_of(operator, given, implementation, cache, listed)
+
+
+def _shapes(
+    file: Path, kind: type[Problem], given: Sequence[str], device: DeviceKind
+) -> tuple[list[str], list[dict[str, list[Any]]]]:
+    """(the words that hold for every size of a CSV file, these sizes as blocks of a sweep).
+
+    UserError names the line.
+    """
+    from bench.interop.file_format import cells_of, value
+    from bench.interop.imported_rows import problem_from
+
+    _, names, lines = cells_of(file)
+    for name in names:
+        if name not in kind.model_fields:
+            raise UserError(f"{file}:1: {unknown('parameter', name, kind.operator, kind.model_fields)}")
+    words = [*given, *usual_words(kind.operator, [*given, *(f"{name}=" for name in names)], device)]
+    parsed = [(parts, values[0]) for parts, values in map(_parameter, words)]
+    firsts = {name: first for parts, first in parsed for name in parts.split("=")}
+    firsts = {name: each["from"] if isinstance(each, dict) else each for name, each in firsts.items()}
+    if again := [name for name in names if name in firsts]:
+        raise UserError(f"{file}:1: {again[0]} is given as {again[0]}={firsts[again[0]]}, too")
+    shapes: dict[int, dict[str, Any]] = {}
+    for number, cells in lines:
+        shape = {name: value(cell) for name, cell in zip(names, cells, strict=True) if cell}
+        problem = problem_from(kind, firsts | shape)
+        if isinstance(problem, str):
+            raise UserError(f"{file}:{number}, with {' '.join(words) or 'no words'}: {problem}")
+        if shape in shapes.values():
+            raise UserError(f"{file}:{number}: the same size as in a line above")
+        shapes[number] = shape
+    if not shapes:
+        raise UserError(f"{file}: has no line below its first")
+    return words, [{name: [size] for name, size in shape.items()} for shape in shapes.values()]
 
 
 def refuse_unknown(command: str, operator: str) -> None:
@@ -195,7 +239,13 @@ def sweep_file(command: str, sweep: dict[str, Any]) -> Iterator[Path]:
             raise UserError(f"{command} {operator}: {place.sub('', str(error))}") from error
 
 
-def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -> dict[str, Any]:
+def sweep_of(
+    operator: str,
+    given: list[str],
+    implementation: str,
+    cache: str,
+    shapes: Sequence[dict[str, list[Any]]] = (),
+) -> dict[str, Any]:
     """The sweep that these words ask for, as its file would have it. UserError for a word that is none."""
     block: dict[str, list[Any]] = {}
     for word in given:
@@ -215,7 +265,9 @@ def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -
     }
     if implementation:
         sweep["implementations"] = implementation.split(",")
-    sweep |= {"cache": cache, "cases": [block]}
+    # Copies: of one list twice YAML makes an alias.
+    blocks = [{name: [*values] for name, values in (block | shape).items()} for shape in shapes or [{}]]
+    sweep |= {"cache": cache, "cases": blocks}
     if along:
         sweep["plot"] = {"x": along[0].split("=")[0], "y": "median_s", "log": ["x", "y"]}
     return sweep
@@ -224,7 +276,8 @@ def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -
 def _parameter(word: str) -> tuple[str, list[Any]]:
     name, equals, values = word.rpartition("=")
     if not equals or not name or not values:
-        raise UserError(f"{word}: give NAME=VALUES, such as n=64..4096, layout=NN,TN or m=n=k=512")
+        what = "NAME=VALUES, such as n=64..4096, layout=NN,TN or m=n=k=512"
+        raise UserError(f"{word}: give {what}; a list of sizes: --shapes FILE")
     return name, [_value(text, word) for text in values.split(",")]
 
 

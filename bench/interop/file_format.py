@@ -52,6 +52,18 @@ def column_of(name: str) -> str:
     return next((ours for ours, spelled in UNITS.items() if re.fullmatch(spelled, last)), name.strip())
 
 
+def value(cell: Any) -> Any:
+    """A cell as the value of a parameter: a whole number, a number, true or false, or text."""
+    if not isinstance(cell, str):
+        return plain(cell)
+    for number in (int, float):
+        try:
+            return number(cell)
+        except ValueError:
+            pass
+    return cell.lower() == "true" if cell.lower() in ("true", "false") else cell
+
+
 class Format(Lines):
     """How the files of a tool are read; of the CSV with our columns everything is as usual."""
 
@@ -106,15 +118,7 @@ def frame_of(file: Path, form: Format, name: str) -> tuple[bytes, pd.DataFrame]:
     import pandas as pd
 
     if form.reader.kind == "csv":
-        data, records = _read(file)
-        if not records:
-            raise UserError(f"{file}: is empty; its first line names the columns")
-        (first, names), *lines = records
-        if mistake := _unnamed(names):
-            raise UserError(f"{file}:{first}: {mistake}")
-        for number, cells in lines:
-            if len(cells) != len(names):
-                raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
+        data, names, lines = cells_of(file)
         frame = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=object)
         frame[LINE] = [number for number, _ in lines]
         if form.model_fields_set:  # of ours a cell is read as its parameter wants it
@@ -147,9 +151,9 @@ def lines_of(
     UserError for columns that are none. Of a tool's file, and beside `--map`, others are passed over.
     """
     columns = {}
-    for column, value in form.values.items():
-        is_theirs = isinstance(value, str) and value in frame.columns
-        columns[column] = frame[value] if is_theirs else values_of(frame, value, file)
+    for column, of in form.values.items():
+        is_theirs = isinstance(of, str) and of in frame.columns
+        columns[column] = frame[of] if is_theirs else values_of(frame, of, file)
     possible = dict.fromkeys([*NEEDED, *ours])
     if not tool:
         timed = any(name in TIMES for name in columns)
@@ -172,8 +176,12 @@ def lines_of(
             yield line, given
 
 
-def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:
-    """(the file, each of its records that is not empty: number of its last line, cells without blanks)."""
+def cells_of(file: Path) -> tuple[bytes, list[str], list[tuple[int, list[str]]]]:
+    """(a CSV file, the names of its columns, each line that is not empty: its number, cells without blanks).
+
+    Separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark. UserError
+    for what is no such table.
+    """
     try:
         data = file.read_bytes()
         text = data.decode("utf-8-sig")
@@ -187,17 +195,19 @@ def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:
         records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except csv.Error as error:
         raise UserError(f"{file}:{reader.line_num}: {error}") from error
-    return data, [record for record in records if any(record[1])]
-
-
-def _unnamed(names: Sequence[str]) -> str:
-    """What is wrong with the names of a file's columns as such; empty if nothing is."""
+    records = [record for record in records if any(record[1])]
+    if not records:
+        raise UserError(f"{file}: is empty; its first line names the columns")
+    (first, names), *lines = records
     for place, name in enumerate(names):
         if not name:
-            return f"column {place + 1} has no name"
+            raise UserError(f"{file}:{first}: column {place + 1} has no name")
         if name in names[:place]:
-            return f"the column {name} is there twice"
-    return ""
+            raise UserError(f"{file}:{first}: the column {name} is there twice")
+    for number, cells in lines:
+        if len(cells) != len(names):
+            raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
+    return data, names, lines
 
 
 def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFrame | None) -> str:
@@ -210,7 +220,7 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
     if lacking and theirs is not None:
         words = " ".join(f"--map {name}=..." for name in lacking)
         cells = theirs.drop(columns=[LINE, ASIDE]).iloc[:1].items()
-        columns = ", ".join(f"{name} {quoted(plain(value.iloc[0]))}" for name, value in cells)
+        columns = ", ".join(f"{name} {quoted(plain(cell.iloc[0]))}" for name, cell in cells)
         return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {columns}"
     if lacking[:1] and lacking[0] in NEEDED:
         return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"

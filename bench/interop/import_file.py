@@ -17,8 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import UserError, suggestion
 from bench.format import count_text
-from bench.interop.expressions import plain
-from bench.interop.file_format import ASIDE, UNITS, described, frame_of, lines_of
+from bench.interop.file_format import ASIDE, UNITS, described, frame_of, lines_of, value
 from bench.interop.imported_rows import (
     FOLDER,
     POSSIBLE,
@@ -54,18 +53,6 @@ SLOWER = (
     ("tbps", "gbps"),
 )
 """Units by which the same number is a thousand times as slow, one after the other."""
-
-
-def value(cell: Any) -> Any:
-    """A cell as the value of a parameter: a whole number, a number, true or false, or text."""
-    if not isinstance(cell, str):
-        return plain(cell)
-    for number in (int, float):
-        try:
-            return number(cell)
-        except ValueError:
-            pass
-    return cell.lower() == "true" if cell.lower() in ("true", "false") else cell
 
 
 def _named(device: str) -> str:

@@ -95,6 +95,49 @@ def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
 
 
+SHAPES = "m,n,k\n16,512,256\n\n48,128,512\n"
+
+
+def test_sizes_may_be_a_list_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = several.stand_in(tmp_path, monkeypatch)
+    (folder / "shapes.csv").write_text(SHAPES)
+    given = ["gemm", "dtype=float32", "layout=NN,TN", "--shapes", str(folder / "shapes.csv")]
+    given += ["--implementation", "onednn", "--bench-budget", "inf", "--bench-results", str(folder / "r")]
+    done = CliRunner().invoke(app, ["run", *given, "--bench-device", "cpu"])
+    assert done.exit_code == 0, done.output
+    frame = read_frame([*(folder / "r").rglob("*.parquet")])
+    rows = frame[frame["role"] == "measurement"]
+    sizes = [f"{row.layout}-{row.m:.0f}-{row.n:.0f}-{row.k:.0f}" for row in rows.itertuples()]
+    assert sorted(sizes) == ["NN-16-512-256", "NN-48-128-512", "TN-16-512-256", "TN-48-128-512"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (SHAPES.replace("48", "0"), "shapes.csv:4, with dtype=float32: m must be at least 1, not 0"),
+        (SHAPES.replace("48", "x"), "shapes.csv:4, with dtype=float32: m must be a whole number, not 'x'"),
+        (SHAPES.replace("48,", ""), "shapes.csv:4: has 2 cells; the first line names 3"),
+        (SHAPES.replace("m,", "mm,"), "shapes.csv:1: gemm has no parameter 'mm'"),
+        (SHAPES.replace("m,", "dtype,"), "shapes.csv:1: dtype is given as dtype=float32, too"),
+        (SHAPES + "16,512,256\n", "shapes.csv:5: the same size as in a line above"),
+        ("m,n,k\n", "shapes.csv: has no line below its first"),
+    ],
+)
+def test_a_mistake_in_a_list_of_sizes_has_its_line(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "shapes.csv").write_text(text)
+    words = [
+        "run",
+        "gemm",
+        "dtype=float32",
+        "--shapes",
+        str(tmp_path / "shapes.csv"),
+        "--bench-device",
+        "cpu",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and f"error: {tmp_path}/{says}" in done.output, done.output
+
+
 def test_ctrl_c_while_planning_closes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = several.stand_in(tmp_path, monkeypatch)
     monkeypatch.setattr(Run, "plan", Mock(side_effect=KeyboardInterrupt))
