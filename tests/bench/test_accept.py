@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -26,6 +25,7 @@ from bench.spec import parameters_text
 from bench.store.parquet import read_rows, write
 from kernels.gemm.problem import Gemm
 from tests.bench.rows import row
+from tests.drawing import is_deep
 
 H100 = {"device": "nvidia-h100-80gb-hbm3", "device_name": "NVIDIA H100 80GB HBM3", "cache_byte": 52428800}
 STATE: dict[str, Any] = {
@@ -218,21 +218,27 @@ def tours() -> pd.DataFrame:
     return read([REFERENCE / name for name in ("tours", "quiet_tours", "tour")], print)
 
 
-def told(tours: pd.DataFrame, speed: float) -> Counter[str]:
-    """The verdicts on each tour by each other one of its machine, with the rates of the first so changed."""
+def told(tours: pd.DataFrame, speed: float, pairs: int) -> Counter[str]:
+    """The verdicts on tours by others of their machine, with the rates of the judged one so changed.
+
+    Each by `pairs` of those after it, the first of a machine after its last.
+    """
     counts: Counter[str] = Counter()
     for _, of_machine in tours.groupby("driver"):
-        for mine, earlier in itertools.permutations([of for _, of in of_machine.groupby("run_id")], 2):
+        every = [of for _, of in of_machine.groupby("run_id")]
+        for place, mine in enumerate(every):
             rates = {rate: speed * mine[rate] for rate in ("rate", "rate_low", "rate_high")}
-            counts[overall(judge.judged(mine.assign(**rates), earlier, ()))] += 1
+            for earlier in [*every[place + 1 :], *every[:place]][:pairs]:
+                counts[overall(judge.judged(mine.assign(**rates), earlier, ()))] += 1
     return counts
 
 
 def test_no_committed_tour_is_low_by_another_and_at_seven_tenths_all_are(tours: pd.DataFrame) -> None:
-    healthy, slow = told(tours, 1.0), told(tours, 0.7)
+    healthy, slow = told(tours, 1.0, 20), told(tours, 0.7, 20 if is_deep() else 1)
     assert set(healthy) == {"PASS", "UNKNOWN"} and healthy["PASS"] > 50
-    assert set(slow) <= {"FAIL", "LOW", "UNKNOWN"} and slow["FAIL"] + slow["LOW"] > 60
-    assert set(told(tours[tours["utc"] > "2026-11-26T08"], 1.6)) == {"IMPLAUSIBLE"}, "in the quiet hour"
+    assert set(slow) <= {"FAIL", "LOW", "UNKNOWN"} and slow["FAIL"] + slow["LOW"] > 0.75 * slow.total()
+    quiet = tours[tours["utc"] > "2026-11-26T08"]
+    assert set(told(quiet, 1.6, 1)) == {"IMPLAUSIBLE"}, "in the quiet hour"
 
 
 def test_tours_of_another_machine_of_the_name_say_nothing(tours: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ from bench.store.schema import Measurement
 from studies.honest_claims import BEYOND, NAMES, TIMES, counted, machines
 from tests.bench.claims_made import KINDS, asked, claim, judged, timed, truth
 from tests.bench.rows import again, with_interval
-from tests.drawing import drawn
+from tests.drawing import drawn, is_deep
 from tests.plots.synthetic import H100, ceilings
 
 RUNS = 8
@@ -32,7 +32,8 @@ def least(share: float) -> int:
     return int(stats.binom.ppf(LUCK, RUNS, share))
 
 
-@pytest.mark.parametrize("name", drawn(NAMES, 1, "honest claims on a GPU"))
+# A share wants a thousand rows, ten seconds: deep runs have it.
+@pytest.mark.parametrize("name", drawn(NAMES if is_deep() else TIMES, 1, "honest claims on a GPU"))
 def test_on_a_quiet_gpu_few_verdicts_are_wrong_and_three_percent_are_seen(name: str, seed: int) -> None:
     found = counted(seed, MACHINES["GPU, quiet"], RUNS, [name])[name]
     for beyond in BEYOND:

@@ -119,11 +119,11 @@ def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[st
 
 
 def test_what_was_not_measured_stands_there_with_its_reason(tmp_path: Path) -> None:
-    part = section(page_of(written(tmp_path / "run.parquet", few())), "cases")
+    part = section(page_of(written(tmp_path / "run.parquet", few()), (every_case.section,)), "cases")
     assert "skipped" in part and "it needs" in part and "gemm/some" in part
     complete = [one for one in few() if one.is_timed]
     assert "Every case that was asked for has a time." in page_of(
-        written(tmp_path / "whole.parquet", complete)
+        written(tmp_path / "whole.parquet", complete), (every_case.section,)
     )
 
 
@@ -137,7 +137,7 @@ def test_words_from_a_file_are_no_markup(tmp_path: Path) -> None:
 def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_path: Path) -> None:
     for machine in (H100, H200):
         written(tmp_path / f"{machine.facts['device']}.parquet", few(machine))
-    text = page_of(tmp_path)
+    text = page_of(tmp_path, (the_machine.section, devices.section, every_case.section))
     assert "NVIDIA H100 80GB HBM3" in text and "NVIDIA H200" in text
     facts = {line.split("</th>")[0]: line for line in table(text, "Facts of the runs").split('scope="row">')}
     assert facts["device"].count("differs") == 1 and ">same<" in facts["driver"]
@@ -188,7 +188,7 @@ def test_imported_times_without_an_interval_have_none_on_the_page_and_in_the_tab
 
 
 def test_the_command_writes_one_file_and_says_where_or_why_not(tmp_path: Path) -> None:
-    file = written(tmp_path / "run.parquet", few())
+    file = written(tmp_path / "run.parquet", few(), {"gemm/some": {"title": "Without a figure"}})
     for given, is_written in (("new/v1.5", "new/v1.5.html"), (".", "report.html")):
         done = invoke("report", file, "-o", tmp_path / given)
         assert done.exit_code == 0 and done.output.startswith(f"{tmp_path / is_written} ("), done.output

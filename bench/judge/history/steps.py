@@ -20,7 +20,6 @@ Nothing is compared with nights of another segment; doubted and missing nights a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -144,10 +143,12 @@ class Rows:
 
 
 def _median(values: Floats) -> Floats:
-    """[rows] median over what is known; NaN where nothing is."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nanmedian(values, axis=1)) if values.size else np.full(len(values), np.nan)
+    """[rows] median over what is known; NaN where nothing is. NumPy's nanmedian takes ten times as long."""
+    if not values.size:
+        return np.full(len(values), np.nan)
+    count = (~np.isnan(values)).sum(axis=1)
+    middle = np.stack(((count - 1) // 2, count // 2), axis=1)
+    return np.asarray(np.take_along_axis(np.sort(values, axis=1), middle, axis=1).mean(axis=1))
 
 
 def open_changes(rows: Rows, watched: Flags) -> dict[int, Found]:
