@@ -225,6 +225,11 @@ class Run:
     def libraries(self) -> str:
         """The libraries of the device, with versions; starts its worker. UserError if it does not start."""
         try:
+            self.worker.begin()
+            # The end of the run needs these; there is time for them while the worker imports torch.
+            import pandas  # noqa: F401
+            import scipy.special  # noqa: F401
+
             self.worker.started()
         except WorkerDied as death:
             raise UserError(f"{self.device} cannot be measured: {death}") from death
@@ -347,26 +352,22 @@ class Run:
         return self.result
 
     def close(self) -> None:
-        """Release the device and turn the journal into the run's parquet file. Safe to call twice.
+        """Turn the journal into the run's parquet file and release the device. Safe to call twice.
 
         UserError if the file cannot be written; the journal is then kept.
         """
-        if (journal := self._released()) is not None:
-            try:
-                self.path = finish(journal.path, self.rows())
-            finally:
-                journal.close()  # held until now, or another run would recover it
+        try:
+            if self._journal is not None:
+                self.path = finish(self._journal.path, self.rows())
+        finally:
+            self.interrupted()  # not before: another run would recover a journal that nobody holds
 
     def interrupted(self) -> Path | None:
-        """Release the device and keep the journal for the next run, as it is; returns its path."""
-        if (journal := self._released()) is None:
-            return None
-        journal.close()
-        return journal.path
-
-    def _released(self) -> Journal | None:
-        """End the worker and release the device; returns the journal, None if that was done before."""
+        """End the worker, release the device, leave the journal as it is; its path, None if there is none."""
         self.worker.close()
         self._lock.close()
         journal, self._journal = self._journal, None
-        return journal
+        if journal is None:
+            return None
+        journal.close()
+        return journal.path
