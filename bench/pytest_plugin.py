@@ -150,8 +150,8 @@ def _refusal(config: pytest.Config) -> str:
 
 def _collects_cases(argument: str) -> bool:
     """Whether a path, as pytest was given it, is that of the cases or of a folder above."""
-    path = Path(argument.partition("::")[0]).resolve()
-    return CASES == path or path in CASES.parents
+    path, cases = Path(argument.partition("::")[0]).resolve(), CASES.resolve()
+    return cases == path or path in cases.parents
 
 
 def _usual_suite(config: pytest.Config) -> str | None:

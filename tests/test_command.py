@@ -106,7 +106,15 @@ def test_a_sweep_of_which_nothing_can_run_here_is_refused_before_anything_is_mea
 
 def test_a_run_in_which_nothing_got_a_time_says_so_by_its_exit_code(stand_in: Path, sweep: Path) -> None:
     code, text = measured(stand_in, sweep, "--bench-budget", "0.001")
-    assert code == 3 and "no case was measured" in text
+    assert code == 3 and "the budget of 0.001 s was over before any case was timed: starting" in text
+
+
+def test_a_checkout_may_be_reached_through_a_symbolic_link(tmp_path: Path, sweep: Path) -> None:
+    link = tmp_path / "checkout"
+    link.symlink_to(ROOT)
+    words = ["-m", "pytest", str(link / "bench"), "--benchmark", "--co", "-q", "--bench-device", "cpu"]
+    done = python(*words, "--bench-sweep", str(sweep), *QUIETLY, cwd=tmp_path, PYTHONPATH="")
+    assert done.returncode == 0 and done.stdout.count("test_measure[small-") == 4, done.stdout + done.stderr
 
 
 def test_there_may_be_nothing_to_resume(stand_in: Path, sweep: Path) -> None:

@@ -44,7 +44,7 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
         for line in _run_lines(run, judged_run):
             yield from wrapped(line, COLUMNS)
     else:
-        yield "no case was measured"
+        yield run.nothing_fitted or "no case was measured"
     yield from _places(run)
     if run.stopped:
         yield run.stopped
@@ -67,7 +67,7 @@ def _in_order(run: Run) -> list[Measurement]:
 
 def _run_lines(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     facts = list(_facts(run, judged_run))
-    yield from filter(None, (unusable_line(judged_run), reached_sentence(judged_run)))
+    yield from filter(None, (run.nothing_fitted, unusable_line(judged_run), reached_sentence(judged_run)))
     yield from _results(run, judged_run, LINES - len(facts) - 5)
     yield ""
     yield from facts

@@ -27,7 +27,7 @@ def measure(options: Options, find: Find = kernels.problem) -> RunResult:
     """
     run = run_for(options, find)
     try:
-        for line in checked_kernels(list(run.cases.values()), run.worker, run.device):
+        for line in checked_kernels(list(run.cases.values()), run.worker, run.device, run.refuse_if_over):
             typer.echo(line)
         run.plan(run.order(run.cases))
         return _measured(run)

@@ -6,7 +6,7 @@ The worker alone reads the file: here it is a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -57,21 +57,32 @@ def compared(kind: type[Problem], device: DeviceKind) -> list[str]:
     return list(dict.fromkeys([*here[:1], *(name for name in here if name == "triton")]))
 
 
-def checked_kernels(cases: Sequence[Case], worker: WorkerSupervisor, device: Device) -> Iterator[str]:
+def checked_kernels(
+    cases: Sequence[Case],
+    worker: WorkerSupervisor,
+    device: Device,
+    between: Callable[[], object] = lambda: None,
+) -> Iterator[str]:
     """Check every custom kernel among the cases at awkward sizes; a line about each that is right.
 
     UserError for one that cannot be loaded, fails, hangs or is wrong. NotImplementedError of a kernel says
-    that it does not do a size.
+    that it does not do a size. `between` is called after each check: it raises if there is no time for more.
     """
     by_kernel: dict[str, list[Problem]] = {}
     for case in cases:
         if is_custom(case.implementation):
             by_kernel.setdefault(case.implementation, []).append(case.problem)
     for name, problems in by_kernel.items():
-        yield _checked(name, problems, worker, device)
+        yield _checked(name, problems, worker, device, between)
 
 
-def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, device: Device) -> str:
+def _checked(
+    name: str,
+    problems: Sequence[Problem],
+    worker: WorkerSupervisor,
+    device: Device,
+    between: Callable[[], object],
+) -> str:
     operator, kind = problems[0].operator, type(problems[0])
     kernel = kind.implementation(name).kernel
     request = {"do": "awkward", "operator": operator, "implementation": name, "kernel": kernel}
@@ -92,6 +103,7 @@ def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, d
             )
         done += [str(example)] if result.status == "ok" else []
         fills = (result.fill or "") if example is largest else fills
+        between()
     sizes = count_text(len(done), "small awkward size")
     beyond = f", at {largest} with {fills}" if fills else ""
     passed = f"; it does not do {len(examples) - len(done)} others" if len(done) < len(examples) else ""

@@ -20,6 +20,7 @@ from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
+from bench.format import duration_text
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
@@ -235,6 +236,11 @@ class Run:
             raise UserError(f"{self.device} cannot be measured: {death}") from death
         return "torch {torch}, {libraries}".format_map(self.worker.hello)
 
+    def refuse_if_over(self) -> None:
+        """UserError if the budget was over before any case was timed."""
+        if sentence := self.nothing_fitted:
+            raise UserError(sentence)
+
     # ---- visit
 
     def walk(self, most_failures: int | None = None) -> Iterator[Measurement]:
@@ -331,6 +337,18 @@ class Run:
         measured = {case.key for case in self.requested if case.role == "measurement"}
         return any(row.is_timed and (row.case in measured or not measured) for row in self.rows())
 
+    @property
+    def nothing_fitted(self) -> str:
+        """Why the budget was over before any case was timed; empty if one was, or there is time left."""
+        timed = any(row.role == "measurement" and row.measure_s for row in self.rounds.rows)
+        if timed or self.budget_s is None or self.elapsed_s < self.budget_s:
+            return ""
+        spent = f"starting, compiling and checking took {duration_text(self.elapsed_s)}"
+        return (
+            f"the budget of {self.budget_s:g} s was over before any case was timed: {spent}; "
+            "give --bench-budget several times that"
+        )
+
     # ---- write
 
     def finish(self, interrupted: bool = False, reason: str = "") -> RunResult:
@@ -356,6 +374,7 @@ class Run:
 
         UserError if the file cannot be written; the journal is then kept.
         """
+        self.worker.close()
         try:
             if self._journal is not None:
                 self.path = finish(self._journal.path, self.rows())

@@ -27,6 +27,7 @@ import ctypes
 import gc
 import json
 import mmap
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -44,6 +45,7 @@ if __name__ == "__main__":
     # Before the first import that could fail: the parent shows the last line.
     refuse_if_missing(without=AFTERWARDS)
 
+import scipy.special  # noqa: F401  slow to import: not in the middle of a visit, where intervals need it
 import torch
 
 import kernels
@@ -272,3 +274,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # to take torch and its tensors down in order costs as long as several visits

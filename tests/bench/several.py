@@ -77,7 +77,7 @@ def gpu(index: int) -> Device:
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which workers begin from now on; no device is locked, and each case is visited once."""
+    """A folder in which workers begin from now on; no device is locked."""
     (folder / "bench" / "worker").mkdir(parents=True)
     for package in ("bench", "bench/worker"):
         (folder / package / "__init__.py").write_text("")
@@ -85,7 +85,6 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
     monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(runs, "device_lock", lambda *_: nullcontext(""))
-    once(monkeypatch)
     return folder
 
 
@@ -127,7 +126,8 @@ def opened(folder: Path, cases: list[Case], index: int = 0, **settings: Any) -> 
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], **options: Any) -> Run:
-    """A run of these cases, planned. There is no GPU to have ceilings."""
+    """A run of one visit to these cases, planned. There is no GPU to have ceilings."""
+    once(monkeypatch)
     monkeypatch.setattr(asked, "detect", lambda wanted: gpu(0))
     monkeypatch.setattr(asked, "chosen_cases", lambda *_: ChosenCases(cases))
     run = run_for(Options(results=folder / "results", **{"precision": "99%"} | options), kernels.problem)

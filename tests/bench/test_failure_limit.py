@@ -101,6 +101,7 @@ def test_ceilings_and_others_are_counted_apart(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    several.once(monkeypatch)
     return several.stand_in(tmp_path, monkeypatch)
 
 

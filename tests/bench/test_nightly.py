@@ -311,7 +311,6 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
 ) -> None:
     """The real run in this process, of which a worker process without torch is all that is made up."""
     folder = several.stand_in(tmp_path, monkeypatch)
-    several.once(monkeypatch, 3)
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr(run_options, "detect", lambda wanted: several.gpu(0))
     monkeypatch.setattr(run_options, "chosen_cases", lambda *_: ChosenCases(several.small(folder, [1, 2, 3])))

@@ -18,7 +18,8 @@ from tests.bench.several import begun, opened, small
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where stand-in workers run."""
+    """Where stand-in workers run, each case once."""
+    several.once(monkeypatch)
     return several.stand_in(tmp_path, monkeypatch)
 
 
@@ -81,6 +82,19 @@ def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     run.finish()
     frame = read_frame([folder / "results"])
     assert "wrong" in set(frame["status"]) and len(frame) < 100
+
+
+def test_checks_of_a_kernel_end_with_the_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been timed yet, so there is nothing to be had from more of them."""
+    run = begun(folder, monkeypatch, small(folder, [1]), budget="0.001")
+    with pytest.raises(
+        UserError, match=r"the budget of 0.001 s was over before any case was timed: starting"
+    ):
+        run.refuse_if_over()
+    run.interrupted()
+    run = begun(folder, monkeypatch, small(folder, [1]))
+    run.refuse_if_over()
+    run.interrupted()
 
 
 def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ def test_runs_of_two_devices_that_have_one_id_are_told_apart(
 ) -> None:
     """Two processes, each on a GPU of another kind, began in the same second; both are resumed."""
     folder = several.stand_in(tmp_path, monkeypatch)
+    several.once(monkeypatch)
     devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
     cases = small(folder, [1, 2])
     for device in devices:
