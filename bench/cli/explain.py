@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from bench.model import roofline
 from bench.model.predict import cached_share
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
-from bench.store.schema import Measurement, RunKey, run_names
+from bench.store.schema import Measurement, RunKey
 from bench.sweep.load import load_all, select
 
 if TYPE_CHECKING:
@@ -41,20 +41,16 @@ CACHES = {
     "cold": "each launch finds its data in memory",
     "warm": "each launch finds its data in the cache, as far as they fit",
 }
-SHORT = ("status", "reason", "median_s", "low_s", "high_s")
-"""Columns that summarise the outcome of a case."""
 
 
 def explanation(name: str, result: Path) -> Iterator[str]:
-    """The report on the newest row of this name in a result file or folder, then a line for each older row.
+    """The report on the newest row of this name in a result file or folder.
 
     UserError if no row has this name; it names the closest.
     """
-    outcomes = _outcomes(name, result)
-    names = run_names(list(outcomes))
-    *earlier, newest = outcomes
-    (run,) = runs(read_rows(outcomes[newest][0], newest))
-    run = replace(run, name=names[newest], datasheet=find_datasheet(run.device_name))
+    path, newest = _newest(name, result)
+    (run,) = runs(read_rows(path, newest))
+    run = replace(run, datasheet=find_datasheet(run.device_name))
     place = next(place for place, row in enumerate(run.rows) if row_name(row) == name)
     row, derived = run.rows[place], run.frame.iloc[place]
     title = _title(row.sweep)
@@ -72,32 +68,24 @@ def explanation(name: str, result: Path) -> Iterator[str]:
     if row.is_timed and row.source is None:
         once = shlex.join(["python", "-m", "bench", "run", *words_of(row, here), "--once"])
         yield from ("", "How to profile one launch of it", f"  {once}")
-    if earlier:
-        yield from ("", "What earlier runs say of it")
-        yield from _aligned((names[key], outcomes[key][1]) for key in reversed(earlier))
 
 
-def _outcomes(name: str, result: Path) -> dict[RunKey, tuple[Path, str]]:
-    """Run -> (its file, the outcome of the case), the newest last. UserError if no run has the case."""
-    found: dict[RunKey, tuple[Path, str]] = {}
+def _newest(name: str, result: Path) -> tuple[Path, RunKey]:
+    """The file and the run with the newest row of the case. UserError if no run has it."""
+    found: dict[RunKey, Path] = {}
     parts = []
-    for path, table in tables([result], left_out, columns=[*RunKey._fields, *CASE, *SHORT]):
+    for path, table in tables([result], left_out, columns=[*RunKey._fields, *CASE]):
         rows = table.to_pandas(use_threads=False)
         parts.append(rows)
         # A name begins with its sweep: the names of tens of thousands of other rows need not be made.
         for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):
             if row_name(row) == name:  # of the rows of a run, as older files have them, the first counts
-                found.setdefault(RunKey.of(row), (path, _short(row)))
+                found.setdefault(RunKey.of(row), path)
     if not found:
         names = {row_name(row) for rows in parts for row in rows.itertuples(index=False)}
         raise UserError(f"{result}: no row is of a case called {name}{meant(name, names)}")
-    return {key: found[key] for key in sorted(found, key=lambda key: (key.run_id, key))}
-
-
-def _short(row: Any) -> str:
-    if row.status != "ok":
-        return f"{row.status}: {row.reason}"
-    return f"{seconds_text(row.median_s)} {half_text(row.median_s, row.low_s, row.high_s)}"
+    newest = max(found, key=lambda key: (key.run_id, key))
+    return found[newest], newest
 
 
 def _title(sweep: str) -> str | None:

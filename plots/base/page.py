@@ -67,7 +67,7 @@ class Page:
 
         `caption` are sentences, the most important first: those that fit on one line stand below the axes,
         and all of them are in the description that the saved files carry.
-        `decided` are sentences on what the rows decide, each on lines of its own above the caption.
+        `decided` are sentences on single points, each on lines of its own above the caption.
         `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels;
         `under_in` that under them for x labels.
         """

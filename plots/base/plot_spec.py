@@ -50,8 +50,6 @@ class Section:
     """The kind of figure; quantization uses only x."""
     quantity: Quantity = ""
     """What a curve shows; empty, of a sweep that declared no plot: both, one after the other."""
-    decided: tuple[str, ...] = ()
-    """Sentences on what the sweep's rows decide, which stand below the figure."""
     title: str = ""
     """What the sweep says that it measures."""
     compared: frozenset[Any] = frozenset()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
-from plots.base import verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_in
@@ -38,11 +36,8 @@ def of_sweeps(
 ) -> Iterator[tuple[str, pd.DataFrame, Iterator[tuple[str, Page]]]]:
     """(sweep, its rows, its pages) by name."""
     once = run.frame[run.frame["visit"] == 0]
-    decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
     for path, rows in once.groupby("sweep", sort=True):
-        wanted = sections(rows, sweeps.get(str(path), {}))
-        wanted = [replace(section, decided=decided.get(str(path), ())) for section in wanted]
-        yield str(path), rows, _pages(run, str(path), rows, wanted)
+        yield str(path), rows, _pages(run, str(path), rows, sections(rows, sweeps.get(str(path), {})))
 
 
 def _pages(

@@ -111,7 +111,6 @@ class _Drawing:
             f"{section.heading(self.rows)}: tiles of {'x'.join(map(str, self.tile))}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
-            decided=section.decided,
         )
         page.legend(self._entries())
         grid = page.grid(3, 1, height_ratios=[_RATE_IN, _DURATION_IN, _STRIP_IN], hspace=0.1)

@@ -188,7 +188,6 @@ class _Drawing:
             f"{self.section.heading(self.shown)}: {self.label}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
-            decided=self.section.decided,
         )
         page.legend([*self._line_entries(keys), *self.further_entries])
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)

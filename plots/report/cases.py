@@ -81,10 +81,10 @@ def _filters(rows: pd.DataFrame, results: Results) -> list[tuple[str, str, list[
         counts = Counter(filter(None, values.dropna()))
         if column == "flags":
             counts["(none)"] = int((rows["flags"] == "").sum())
-        if column != "device" and counts:
-            filters.append((column, word, sorted(counts.items())))
-        elif len(results.runs) > 1:
+        if column == "device" and len(results.runs) > 1:
             filters.append((column, results.whose, sorted(counts.items())))
+        elif column != "device" and counts:
+            filters.append((column, word, sorted(counts.items())))
     return filters
 
 

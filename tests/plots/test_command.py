@@ -82,7 +82,7 @@ def test_several_runs_are_drawn_apart_and_compared_with_the_first(
     assert done.exit_code == 0, done.output
     compared = Path("figures", "compared")
     stems = {path.stem for path in compared.iterdir()}
-    assert {"generations", "generations-gemm-float16"} <= stems
+    assert "generations" in stems
     assert "Speed-up over nvidia-h200" in (compared / "generations.svg").read_text()
     assert f"{compared}: {len(stems)} figures of 2 runs together, PNG and SVG" in done.output
     for device in ("nvidia-h200", "h100-sxm"):

@@ -137,6 +137,7 @@ def test_runs_of_others_without_predictions_are_filtered_by_run(browsing: Browsi
     assert browsing.faults(page) == []
     heads = page.locator("#table thead th").all_inner_texts()
     assert "run" in heads and not {"predicted", "of roof", "bound by"} & set(heads)
+    assert not page.locator("[data-column=bound_by]").count(), "a filter without a value"
     whole = counted(page)
     page.locator("[data-column=device]").select_option(index=1)
     assert counted(page) == whole / 2
