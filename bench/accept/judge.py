@@ -59,10 +59,10 @@ def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[ExpectedRates]
     most = promised(row.kind, sheet) if sheet else None
     causes = [f"{flag.name} ({flag.means})" for flag in CAUSES if flag.rule(row, Ceilings())]
     verdict: Verdict = "UNKNOWN"
-    if row.unfit:
-        causes = [f"not fit to be judged: {'; '.join(causes) or row.unfit}"]
-    elif beyond := list(_beyond(row, most, evidence)):
+    if beyond := list(_beyond(row, most, evidence)):
         verdict, causes = "IMPLAUSIBLE", beyond
+    elif row.unfit:
+        causes = [f"not fit to be judged: {'; '.join(causes) or row.unfit}"]
     elif evidence:
         verdict = verdict_of((row.rate_low, row.rate, row.rate_high), evidence[0])
         causes = causes or [f"no flag tells a cause: {row_name(row)}"]
@@ -73,11 +73,17 @@ def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[ExpectedRates]
 
 
 def _beyond(row: Any, most: float | None, evidence: Sequence[ExpectedRates]) -> Iterator[str]:
-    """A clause for each bound that the rate certainly exceeds, as no device does."""
+    """A clause for each bound that the rate certainly exceeds, as no device does.
+
+    A row that is not fit may have any interval, or none: it must be twice (assumed) what no run can be.
+    """
+    low = row.rate / 2 if row.unfit else row.rate_low
     seen = next((each.high for each in evidence if each.by == "earlier runs"), None)
-    bounds = {"its kind promises": most, "its run's ceilings reach": row.roof, "earlier runs reached": seen}
+    bounds = {"its kind promises": most}
+    if not row.unfit:
+        bounds |= {"its run's ceilings reach": row.roof, "earlier runs reached": seen}
     for whose, rate in bounds.items():
-        if rate and row.rate_low > (1 + ABOVE) * rate:
+        if rate and low > (1 + ABOVE) * rate:
             times = f"{row.rate / rate:.2f} times what {whose}"
             yield f"{times}: another device than it says, another datasheet's, or work that was left out"
 

@@ -213,7 +213,7 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     system = "driver" if row.device_kind == "cuda" else "kernel"
     versions = ((system, row.driver), ("torch", row.torch), ("Triton", row.triton))
     known = [f"{what} {version}" for what, version in versions if version]
-    yield "where", ", ".join([row.device_name, *known])
+    yield "where", ", ".join([row.device_name, *known, *(row.environment or "").split()])
     when = f"{row.utc[:19].replace('T', ' ')} UTC" if row.utc else "unknown"
     yield "when", f"{when}; run {run.name}, commit {row.commit or 'unknown'}"
     if row.source is not None:

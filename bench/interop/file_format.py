@@ -48,7 +48,11 @@ LINE, ASIDE = "number of the line", "why it is left out"
 
 def column_of(name: str) -> str:
     """Our column of a time or rate for somebody else's name of it, as `time_ms`; else the name itself."""
-    last = re.sub(r"(time|latency|runtime|duration|mean|median|avg)[ _]?|[()\[\]]", "", name.strip().lower())
+    last = re.sub(
+        r"(time|latency|runtime|duration|elapsed|kernel|gpu|mean|median|avg)[ _]?|[()\[\]]",
+        "",
+        name.strip().lower(),
+    )
     return next((ours for ours, spelled in UNITS.items() if re.fullmatch(spelled, last)), name.strip())
 
 

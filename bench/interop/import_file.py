@@ -53,6 +53,7 @@ SLOWER = (
     ("tbps", "gbps"),
 )
 """Units by which the same number is a thousand times as slow, one after the other."""
+SPOKEN = {"gflops": "GFLOP/s", "gbps": "GB/s"}
 
 
 def _named(device: str) -> str:
@@ -242,7 +243,7 @@ def _meant(unit: str, times: float) -> str:
     units = next(units for units in SLOWER if unit in units)
     for power, other in enumerate(units[units.index(unit) + 1 :], 1):
         if times <= POSSIBLE * 1000**power:
-            return f"are these {other}?"
+            return f"are these {SPOKEN.get(other, other)}?"
     return "is it another device, data type or size?"
 
 

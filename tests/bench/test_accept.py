@@ -271,6 +271,13 @@ def test_a_device_faster_than_its_kind_can_be_is_as_suspect(tmp_path: Path) -> N
     assert headline(list(found.values())).startswith(says)
 
 
+def test_milliseconds_taken_for_microseconds_are_implausible_also_without_an_interval(tmp_path: Path) -> None:
+    for share, verdict in ((1000.0, "IMPLAUSIBLE"), (1.5, "UNKNOWN")):
+        unknown = dict.fromkeys(("low_s", "high_s", "noise_runs"))
+        found = judged(device(tmp_path / verdict, {PRODUCT: share}, **unknown))
+        assert [each for kind, each in verdicts(found).items() if kind.startswith("matrix")] == [verdict]
+
+
 def test_several_units_are_a_fleet(tmp_path: Path) -> None:
     paths = [str(device(tmp_path, run=f"2026110{n}T000000Z-aaa", device_id=f"unit-{n}")) for n in (1, 2)]
     result = CliRunner().invoke(app, ["accept", *paths])
