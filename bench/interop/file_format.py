@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from bench.device.datasheet import read_model
-from bench.errors import UserError, quoted, unknown
+from bench.errors import UserError, meant, quoted
 from bench.interop.expressions import derived, holds, plain, values_of
 from bench.interop.readers import AnotherForm, as_numbers, read
 from bench.interop.source_file import Lines, Reader, Value
@@ -133,7 +133,7 @@ def frame_of(file: Path, form: Format, name: str) -> tuple[bytes, pd.DataFrame]:
         frame = frame.assign(**{LINE: range(1, len(frame) + 1)})
     lacking = [each for each in form.needed if each not in frame.columns]
     if form.melt and not any(re.fullmatch(form.melt.columns, str(each)) for each in frame.columns):
-        lacking.append(form.melt.columns)
+        lacking.append("of times")
     if lacking:
         its = ", ".join(str(each) for each in frame.columns if each != LINE)
         its = shorten(its, 300, placeholder=" ...")
@@ -218,7 +218,11 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
     """What is wrong with these as our columns; empty if nothing is. `theirs`: the lines of another's file."""
     for name in names:
         if name not in possible:
-            return unknown("column", name, "such a file", possible)
+            return (
+                f"such a file has no column {quoted(name)}{meant(name, possible)}; it has {', '.join(NEEDED)}, "
+                "a time or a rate, the operator's parameters (m, layout ...) and what results/README.md lists; "
+                "--map OURS=THEIRS reads other headings"
+            )
     timed = [name for name in names if name in UNITS or name == "time"]
     lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
     if lacking and theirs is not None:

@@ -53,6 +53,8 @@ SLOWER = (
     ("tbps", "gbps"),
 )
 """Units by which the same number is a thousand times as slow, one after the other."""
+LIKELY = 0.01
+"""Share of the datasheet's rate from which another unit is asked for; assumed."""
 SPOKEN = {"gflops": "GFLOP/s", "gbps": "GB/s"}
 
 
@@ -239,10 +241,10 @@ def _row(
 
 
 def _meant(unit: str, times: float) -> str:
-    """`are these milliseconds?`: in which unit such a number would be possible."""
+    """`are these milliseconds?`: in which unit such a number would be possible, and no less than LIKELY."""
     units = next(units for units in SLOWER if unit in units)
     for power, other in enumerate(units[units.index(unit) + 1 :], 1):
-        if times <= POSSIBLE * 1000**power:
+        if LIKELY <= times / 1000**power <= POSSIBLE:
             return f"are these {SPOKEN.get(other, other)}?"
     return "is it another device, data type or size?"
 

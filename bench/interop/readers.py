@@ -69,6 +69,8 @@ def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
     nested keys are joined by a dot, and a value that is no mapping is the column `value`.
     """
     text = data.decode("utf-8")
+    if reader.lists:
+        text = re.sub(r":\s*-?nan\b", ": NaN", text, flags=re.IGNORECASE)  # as C++ prints it
     try:
         tree = json.loads(text)
     except json.JSONDecodeError:

@@ -270,7 +270,7 @@ GOOGLE = """{"context": {"host_name": "box"}, "benchmarks": [
 {"name": "BM_gemm/512", "run_type": "iteration", "real_time": 830, "time_unit": "us"},
 {"name": "BM_gemm/64", "real_time": 9000},
 {"name": "BM_gemm_mean", "run_type": "aggregate", "real_time": 820, "time_unit": "us"},
-{"name": "BM_gemm/1024", "run_type": "iteration", "error_occurred": true}]}"""
+{"name": "BM_gemm/1024", "run_type": "iteration", "error_occurred": true, "real_time": -nan}]}"""
 NVBENCH = """{"devices": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "benchmarks": [{"name": "copy",
 "states": [{"name": "a", "device": 0, "axis_values": [{"name": "N", "type": "int64", "value": "67108864"}],
  "is_skipped": false, "summaries": [{"tag": "nv/cold/time/gpu/mean", "name": "GPU Time",
