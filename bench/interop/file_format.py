@@ -218,11 +218,9 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
     """What is wrong with these as our columns; empty if nothing is. `theirs`: the lines of another's file."""
     for name in names:
         if name not in possible:
-            return (
-                f"such a file has no column {quoted(name)}{meant(name, possible)}; it has {', '.join(NEEDED)}, "
-                "a time or a rate, the operator's parameters (m, layout ...) and what results/README.md lists; "
-                "--map OURS=THEIRS reads other headings"
-            )
+            hint = "what results/README.md lists; --map OURS=THEIRS reads other headings"
+            has = f"it has {', '.join(NEEDED)}, a time or a rate, the operator's parameters and {hint}"
+            return f"such a file has no column {quoted(name)}{meant(name, possible)}; {has}"
     timed = [name for name in names if name in UNITS or name == "time"]
     lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
     if lacking and theirs is not None:
