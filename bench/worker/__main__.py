@@ -36,7 +36,6 @@ from importlib.metadata import distributions
 from typing import Any
 
 from bench.device.control_groups import available_byte
-from bench.environment.chosen_code import chosen_code
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 from bench.worker.lifeline import answers_only, die_with
 
@@ -54,14 +53,14 @@ from bench.autotune.tuning import timed_by
 from bench.causes import cause, operator_file, without_function
 from bench.sampling.protocol import protocol
 from bench.spec import Unsupported
-from bench.worker import custom_kernel
+from bench.worker import compiled, custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.measure_case import Bench, check, measure, one_launch
 from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
-from bench.worker.visit import Visit
+from bench.worker.visit import Visit, VisitResult
 
 SHORT_BYTE = 12 * 2**30
 """Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
@@ -222,6 +221,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
             return {"status": "error", "reason": cause(error)}
     if "kernel" in request:
         try:
+            compiled.end()
             kernel = custom_kernel.load(request["kernel"])
         except custom_kernel.BadKernel as error:
             return {"status": "error", "reason": str(error)}
@@ -229,6 +229,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
             problems = [operator.problem(**parameters) for parameters in request["asked"]]
             examples = custom_kernel.awkward(operator, kernel, problems, bench.device)
             return {"examples": [example.parameters() for example in examples]}
+        # Variants of all awkward sizes are one kernel's; what is timed has those of its own size alone.
+        compiled.begin(request["kernel"], "" if request["do"] == "check" else str(request["parameters"]))
         more = bench.device.type, request.get("guarded", False)
         operator = custom_kernel.with_custom(operator, request["implementation"], kernel, *more)
     if request["implementation"] not in operator.implementations:
@@ -236,14 +238,21 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         ranges = request.get("ranges", False)
-        return check(bench, operator, request["implementation"], problem, ranges).to_json()
+        found = check(bench, operator, request["implementation"], problem, ranges)
+        return _unless_eager(request, found).to_json()
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
     visit = Visit.from_json(request)
     bench.protocol = protocol("cuda" if bench.device.type == "cuda" else "cpu", visit.visits)
     if visit.threads:
         torch.set_num_threads(visit.threads)
-    return measure(bench, operator, problem, visit).to_json() | {"environment": chosen_code()}
+    return _unless_eager(request, measure(bench, operator, problem, visit)).to_json()
+
+
+def _unless_eager(request: dict[str, Any], result: VisitResult) -> VisitResult:
+    """The result, or an error if a custom kernel was to be compiled and was not."""
+    why = compiled.uncompiled() if "kernel" in request and result.status == "ok" else ""
+    return VisitResult("error", why) if why else result
 
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:

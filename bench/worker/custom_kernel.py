@@ -6,16 +6,12 @@ given the outputs to fill instead (a tuple if there are several), one called `pr
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,15 +21,16 @@ from bench.causes import cause
 from bench.errors import unknown
 from bench.spec import Launch, Operator, Problem, Unsupported
 from bench.worker.check import outputs_of, poison
+from bench.worker.kernel_file import FILES, OURS, loaded
 from kernels.tensors import stored_dtype
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
+DIFFERENT = (12, 20, 28, 36, 44, 52, 60, 68)
+"""Sizes of which no two are alike, in multiples that few operators refuse."""
 GUARD_BYTE, GUARD = 4096, 0xA5
 """Bytes before and behind each output of a check, and what they hold: a kernel must leave them alone."""
-_FILES: set[str] = set()
-"""Every file that was begun to be loaded."""
 _FORMS: dict[tuple[str, Problem], Tensors] = {}
 
 
@@ -51,28 +48,15 @@ class CustomKernel(NamedTuple):
     """Which of `out` and `problem` are its parameters."""
 
 
-@cache
-def _module(path: str) -> tuple[ModuleType, str]:
-    """(the file as a module, a hash of the text that was run). Never from a cache of compiled files."""
-    text = Path(path).read_bytes()
-    digest = hashlib.sha256(text).hexdigest()[:16]
-    module = ModuleType(f"{Path(path).stem}_{digest}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # whoever asks for the source of its functions looks here
-    sys.path.append(str(Path(path).parent))  # for what it imports from beside it; behind our packages
-    _FILES.add(path)
-    exec(compile(text, path, "exec"), module.__dict__)
-    return module, digest
-
-
 def load(kernel: str) -> CustomKernel:
     """The function of `FILE:FUNCTION`. BadKernel if the file cannot be run or has no such function."""
     path, _, name = kernel.rpartition(":")
     file = Path(path).name
     try:
-        module, digest = _module(path)
+        module, digest = loaded(path)
     except (Exception, SystemExit) as error:
-        raise BadKernel(f"{place(error) or f'{file}: '}cannot be imported: {cause(error)}") from error
+        where = place(error) or f"{file}: "
+        raise BadKernel(f"{where}cannot be imported: {cause(error)}{_remedy(error)}") from error
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("__")]
     if name not in functions:
         raise BadKernel(unknown("function", name, file, functions))
@@ -82,12 +66,23 @@ def load(kernel: str) -> CustomKernel:
     return CustomKernel(getattr(module, name), f"{file} {digest}", frozenset(takes))
 
 
+def _remedy(error: BaseException) -> str:
+    """What makes an import work that could not."""
+    name = ((error.name if isinstance(error, ImportError) else None) or "").partition(".")[0]
+    if name in OURS:
+        return f"; this {name} is roofbench's: no other one is installed or lies beside the file"
+    if isinstance(error, ModuleNotFoundError) and name:
+        return f"; if it is yours, set PYTHONPATH to the folder that holds {name}"
+    relative = isinstance(error, ImportError) and "relative import" in str(error)
+    return "; with an __init__.py its folder is a package, whose modules it may import so" if relative else ""
+
+
 def place(error: BaseException) -> str:
     """`mine.py:7: `, the line of a loaded file that was running at the error; empty if none was."""
     at = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         at.append((error.filename or "", error.lineno))
-    return next((f"{Path(file).name}:{line}: " for file, line in reversed(at) if file in _FILES), "")
+    return next((f"{Path(file).name}:{line}: " for file, line in reversed(at) if file in FILES), "")
 
 
 # ---- the implementation
@@ -212,14 +207,18 @@ def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> T
 def awkward(
     operator: Operator, kernel: CustomKernel, problems: Sequence[Problem], device: torch.device
 ) -> list[Problem]:
-    """Problems of the examples' sizes, and otherwise as requested: words, and numbers that no shape shows.
+    """Problems of the examples' sizes, and otherwise as requested: words, and numbers that are no sizes.
 
-    A kernel cannot know a window or a stride from its inputs unless it takes `problem`.
+    A kernel cannot know a window or a stride from its inputs unless it takes `problem`. And whoever asks for
+    beta = 0, or for a single product, need not take a third input or a batch.
     """
     first = operator.examples[0].model_dump()
     fixed = {name for name, value in first.items() if isinstance(value, str | bool | float)}
-    if "problem" not in kernel.takes:
-        fixed |= {name for name in first.keys() - fixed if _is_hidden(operator, name, device)}
+    for name in first.keys() - fixed:
+        shapes, others = _shapes_beside(operator, name, device)
+        is_hidden = shapes == others and "problem" not in kernel.takes
+        if is_hidden or [*map(len, shapes)] != [*map(len, others)]:
+            fixed.add(name)
     kinds = dict.fromkeys(
         tuple((name, getattr(problem, name)) for name in sorted(fixed)) for problem in problems
     )
@@ -231,14 +230,16 @@ def awkward(
     return list(varied)
 
 
-def _is_hidden(operator: Operator, name: str, device: torch.device) -> bool:
-    """Whether the shapes of the inputs do not depend on this number."""
+def _shapes_beside(
+    operator: Operator, name: str, device: torch.device
+) -> tuple[list[torch.Size], list[torch.Size]]:
+    """Shapes of the inputs of an example, and of one where this number is one more; none if there is none."""
     for example in operator.examples:
         with suppress(ValueError):  # the next number may not divide another one: try at another example
             more = operator.problem(**example.model_dump() | {name: getattr(example, name) + 1})
-            shapes = [[x.shape for x in inputs_of(operator, problem, device)] for problem in (example, more)]
-            return shapes[0] == shapes[1]
-    return False
+            before, after = ([x.shape for x in inputs_of(operator, each, device)] for each in (example, more))
+            return before, after
+    return [], [torch.Size([0])]
 
 
 def inputs_of(operator: Operator, problem: Problem, device: torch.device) -> Tensors:
@@ -256,8 +257,9 @@ EXAMPLE = '''\
     inputs: {inputs}
     output: {outputs}
 
-A parameter `out` would be given the output to fill. A size that it cannot do raises
-NotImplementedError. Without a parameter `problem` it is called with its inputs alone.
+Tensors are row-major: the last axis is contiguous. A parameter `out` would be given the output to
+fill. A size that it cannot do raises NotImplementedError. Without a parameter `problem` it is called
+with its inputs alone.
 """
 
 import torch
@@ -278,15 +280,48 @@ def example_file(operator: Operator, given: dict[str, Any], device: torch.device
     problem = operator.problem(**{**(alike or operator.examples)[0].model_dump(), **given})
     inputs = inputs_of(operator, problem, device)
     forms = forms_of_outputs(operator, problem, inputs)
-    parameters = list(inspect.signature(operator.reference).parameters.values())[1:]
-    several = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    names, axes = _names(operator, problem, len(inputs)), _axes(operator, problem, device)
+    described = [f"{text_of([x])}{axis}" for x, axis in zip((*inputs, *forms), axes, strict=True)]
     single = isinstance(operator.reference(problem, *inputs), torch.Tensor)
     types = ", ".join(str(form.dtype) for form in forms)
     return EXAMPLE.format(
         kind=problem.operator,
         asked=" ".join(parameter_words(problem.parameters())),
-        inputs=text_of(inputs),
-        outputs=text_of(forms),
-        names="*inputs" if several else ", ".join(parameter.name for parameter in parameters[: len(inputs)]),
+        inputs=", ".join(map(" ".join, zip(names, described, strict=False))),
+        outputs=", ".join(described[len(inputs) :]),
+        names=", ".join(names),
         right=f"right.to({types})" if single else f"tuple(map(torch.Tensor.to, right, [{types}]))",
     )
+
+
+def _names(operator: Operator, problem: Problem, count: int) -> list[str]:
+    """Names of the inputs: as the problem declares them, or as the reference calls them."""
+    declared: list[str] = []
+    with suppress(NotImplementedError):
+        declared = [name for name in problem.tensors[0] if name.isidentifier()]
+    if len(declared) == count:
+        return declared
+    parameters = list(inspect.signature(operator.reference).parameters.values())[1:]
+    named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    return [*named[:count], *(f"input{number}" for number in range(len(named) + 1, count + 1))]
+
+
+def _axes(operator: Operator, problem: Problem, device: torch.device) -> list[str]:
+    """` = [k, m]` of each input, then output: the parameters that are the lengths of its axes; or nothing.
+
+    They are found at sizes that are all different.
+    """
+    sizes = {name: value for name, value in problem.model_dump().items() if type(value) is int and value > 1}
+    different = dict(zip(sizes, DIFFERENT, strict=False))
+    try:
+        other = operator.problem(**problem.model_dump() | different)
+    except ValueError:  # a size that is no multiple of another one
+        other, different = problem, {}
+    inputs = inputs_of(operator, other, device)
+    of_length = {length: name for name, length in different.items()}
+    return [
+        f" = [{', '.join(of_length.get(length, str(length)) for length in tensor.shape)}]"
+        if different
+        else ""
+        for tensor in (*inputs, *forms_of_outputs(operator, other, inputs))
+    ]

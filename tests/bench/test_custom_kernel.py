@@ -238,6 +238,26 @@ def test_the_file_to_begin_with_is_right(operator: str, tmp_path: Path, worker: 
     assert words and checked(f"{tmp_path / 'begun.py'}:{operator}", worker, device, *words[1].split())
 
 
+def test_the_file_to_begin_with_names_the_axes(worker: Any) -> None:
+    given = {"dtype": "float32", "m": 16, "n": 16, "k": 16, "layout": "NT"}
+    text = worker.ask({"do": "example_file", "operator": "gemm", "given": given})["text"]
+    assert "inputs: a float32 [16, 16] = [k, m], b float32 [16, 16] = [k, n]" in text
+    assert "output: float32 [16, 16] = [n, m]" in text and "def gemm(a, b, problem):" in text
+
+
+@pytest.mark.parametrize("beta", [0, 1])
+def test_a_product_without_a_third_matrix_is_right_where_beta_is_0(
+    beta: int, tmp_path: Path, worker: Any, device: Device
+) -> None:
+    (tmp_path / "plain.py").write_text("def gemm(a, b):\n    return b @ a\n")
+    words = ("gemm", "m=n=k=64", "layout=NN", "dtype=float32", f"beta={beta}")
+    if beta:
+        with pytest.raises(UserError, match="takes 2 positional arguments but 3 were given"):
+            checked(f"{tmp_path / 'plain.py'}:gemm", worker, device, *words)
+    else:
+        assert "small awkward sizes" in checked(f"{tmp_path / 'plain.py'}:gemm", worker, device, *words)[0]
+
+
 def test_a_kernel_that_hangs_is_killed_and_named_with_its_line(
     mine: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
