@@ -100,12 +100,6 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
     return _cuda_device(*gpus[index])
 
 
-def every_device(libcuda: str = LIBRARY) -> list[Device]:
-    """Every GPU, or the CPU if there is none."""
-    gpus, _ = _gpus(libcuda)
-    return [_cuda_device(*gpu) for gpu in gpus] or [_cpu(ROOT)]
-
-
 def unusable_gpu(libcuda: str = LIBRARY) -> str:
     """Why an installed CUDA driver offers no GPU, as a clause; empty if it offers one or none is installed.
 
