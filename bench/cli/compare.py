@@ -211,7 +211,12 @@ def next_lines(comparison: Comparison) -> Iterator[str]:
     before, after = comparison.before, comparison.after
     unsure = [each.case for each in comparison.of("UNDECIDED") if each.role == "measurement"]
     measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
-    if not unsure or not measured_here or before.facts["device"] != after.facts["device"]:
+    if (
+        not unsure
+        or not measured_here
+        or comparison.environments
+        or before.facts["device"] != after.facts["device"]
+    ):
         return
     commits = before.facts["commit"], after.facts["commit"]
     two = commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1

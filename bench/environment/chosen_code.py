@@ -12,8 +12,8 @@ NAMES = re.compile(
     r"|TORCH_((BLAS|LINALG)_PREFER|CUDNN|MKLDNN|ALLOW_TF32|LINEAR|COMPILE)_\w+"
 )
 """Variables of the libraries that compute, and no others: an environment has secrets, too."""
-VALUE = re.compile(r"[\w.,:;+=(){}*-]{1,60}")
-"""A value that is kept: no path and no sentence, which choose no code."""
+VALUE = re.compile(r"[\w.,:;+=(){}|*-]{1,200}")
+"""A value that is kept, without its blanks: no path, which chooses no code."""
 USUAL = {
     "cuda.matmul.fp32_precision": ("none", "ieee"),
     "cudnn.conv.fp32_precision": ("none", "tf32"),
@@ -27,7 +27,8 @@ def chosen_code() -> str:
     """`MKL_CBWR=COMPATIBLE cpu_capability=AVX512`: the column `environment` of what is measured now, here."""
     import torch
 
-    found = {k: v for k, v in os.environ.items() if NAMES.fullmatch(k) and VALUE.fullmatch(v)}
+    given = {name: "".join(value.split()) for name, value in os.environ.items() if NAMES.fullmatch(name)}
+    found = {name: value for name, value in given.items() if VALUE.fullmatch(value)}
     settings = {name: str(attrgetter(name)(torch.backends)) for name in USUAL}
     found |= {name: value for name, value in settings.items() if value not in USUAL[name]}
     found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()

@@ -15,7 +15,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
@@ -34,13 +34,20 @@ if TYPE_CHECKING:
 
 FORMATS = Path(__file__).with_name("formats")
 NEEDED = ("device", "operator", "implementation", "dtype")
-UNITS = {
-    **{"seconds": "s|secs?|seconds?", "milliseconds": "ms|msecs?|milliseconds?"},
-    **{"microseconds": "us|µs|μs|usecs?|microseconds?", "nanoseconds": "ns|nsecs?|nanoseconds?"},
-    **{f"{prefix}flops": rf"{prefix}flops?(/s|_per_s|/sec)?" for prefix in "tg"},
-    **{f"{prefix}bps": rf"{prefix}(b|bytes)(/s|ps|_per_s|/sec)" for prefix in "tg"},
+UNITS: Mapping[str, tuple[str, str, float]] = {
+    "nanoseconds": ("ns|nsecs?|nanoseconds?", "second", 1e9),
+    "microseconds": ("us|µs|μs|usecs?|microseconds?", "second", 1e6),
+    "milliseconds": ("ms|msecs?|milliseconds?", "second", 1e3),
+    "seconds": ("s|secs?|seconds?", "second", 1.0),
+    "TFLOP/s": ("tflops?(/s|_per_s|/sec)?", "flop", 1e12),
+    "GFLOP/s": ("gflops?(/s|_per_s|/sec)?", "flop", 1e9),
+    "TB/s": ("t(b|bytes)(/s|ps|_per_s|/sec)", "byte", 1e12),
+    "GB/s": ("g(b|bytes)(/s|ps|_per_s|/sec)", "byte", 1e9),
 }
-"""Our column of a time or rate -> how others write its unit."""
+"""Our column of a time or rate -> how others write its unit, of what it is, and how many are one of that.
+
+Of what is the same, the same number in the next unit is a thousand times as slow.
+"""
 TIMES = (*UNITS, "time")
 LINE, ASIDE = "number of the line", "why it is left out"
 """Columns of the lines of any file, beside its own."""
@@ -53,7 +60,7 @@ def column_of(name: str) -> str:
         "",
         name.strip().lower(),
     )
-    return next((ours for ours, spelled in UNITS.items() if re.fullmatch(spelled, last)), name.strip())
+    return next((ours for ours, unit in UNITS.items() if re.fullmatch(unit[0], last)), name.strip())
 
 
 def value(cell: Any) -> Any:
@@ -167,7 +174,8 @@ def lines_of(
                 columns.setdefault(name, frame[theirs])
     if mistake := _mistake(list(columns), possible, frame if form.values else None):
         raise UserError(f"{file}:1: {mistake}")
-    cells = {name: column.tolist() for name, column in columns.items()}
+    unit = next((name for name in columns if name in UNITS), "")
+    cells = {"time" if name == unit else name: column.tolist() for name, column in columns.items()}
     for place, (line, aside) in enumerate(zip(frame[LINE], frame[ASIDE], strict=True)):
         if not aside:
             given = {
@@ -175,9 +183,7 @@ def lines_of(
                 for name, of in cells.items()
                 if of[place] is not None and of[place] == of[place] and of[place] != ""
             }
-            if "unit" in given:
-                given[_unit(given.pop("unit"))] = given.pop("time", None)
-            yield line, given
+            yield line, given | {"unit": unit or column_of(str(given.get("unit")))}
 
 
 def cells_of(file: Path) -> tuple[bytes, list[str], list[tuple[int, list[str]]]]:
@@ -221,7 +227,7 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
             hint = "what results/README.md lists; --map OURS=THEIRS reads other headings"
             has = f"it has {', '.join(NEEDED)}, a time or a rate, the operator's parameters and {hint}"
             return f"such a file has no column {quoted(name)}{meant(name, possible)}; {has}"
-    timed = [name for name in names if name in UNITS or name == "time"]
+    timed = [name for name in names if name in TIMES]
     lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
     if lacking and theirs is not None:
         words = " ".join(f"--map {name}=..." for name in lacking)
@@ -230,10 +236,5 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
         return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {columns}"
     if lacking[:1] and lacking[0] in NEEDED:
         return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
-    return "" if len(timed) == 1 else f"one column is the time or a rate: {', '.join(UNITS)}"
-
-
-def _unit(text: str) -> str:
-    if (unit := column_of(str(text))) not in UNITS:
-        raise UserError(f"unit {text!r} is none of {', '.join(UNITS)}: give one by --map unit=...")
-    return unit
+    sound = len(timed) == 1 and (timed == ["time"]) == ("unit" in names)
+    return "" if sound else f"one column is the time or a rate: {', '.join(UNITS)}; or time, beside unit"

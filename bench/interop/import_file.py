@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -37,25 +37,8 @@ from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, Role
 from bench.sweep.load import SWEEP_NAME, Find
 
-IN_A_SECOND: Mapping[str, float] = {
-    "seconds": 1,
-    "milliseconds": 1e3,
-    "microseconds": 1e6,
-    "nanoseconds": 1e9,
-}
-RATES: Mapping[str, tuple[str, float]] = {
-    **{"tflops": ("flop", 1e12), "gflops": ("flop", 1e9), "tbps": ("byte", 1e12), "gbps": ("byte", 1e9)},
-}
-"""Column of a rate -> what of the problem it counts, and how many of these a second."""
-SLOWER = (
-    ("nanoseconds", "microseconds", "milliseconds", "seconds"),
-    ("tflops", "gflops"),
-    ("tbps", "gbps"),
-)
-"""Units by which the same number is a thousand times as slow, one after the other."""
 LIKELY = 0.01
 """Share of the datasheet's rate from which another unit is asked for; assumed."""
-SPOKEN = {"gflops": "GFLOP/s", "gbps": "GB/s"}
 
 
 def _named(device: str) -> str:
@@ -67,6 +50,12 @@ def _named(device: str) -> str:
 def _sweep(name: str) -> str:
     if not SWEEP_NAME.fullmatch(name) or ".." in name.split("/"):
         raise ValueError(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
+    return name
+
+
+def _unit(name: str) -> str:
+    if name not in UNITS:
+        raise ValueError(f"unit {name!r} is none of {', '.join(UNITS)}: give one by --map unit=...")
     return name
 
 
@@ -89,14 +78,8 @@ class ImportedLine(BaseModel, extra="allow"):
     """The device's name by its driver."""
     operator: str
     implementation: str
-    seconds: Number | None = None
-    milliseconds: Number | None = None
-    microseconds: Number | None = None
-    nanoseconds: Number | None = None
-    tflops: Number | None = None
-    gflops: Number | None = None
-    tbps: Number | None = None
-    gbps: Number | None = None
+    time: Number
+    unit: Annotated[str, AfterValidator(_unit)]
     low_s: Number | None = None
     high_s: Number | None = None
     """The ends of the time's 95 % interval."""
@@ -114,23 +97,17 @@ class ImportedLine(BaseModel, extra="allow"):
     date: Annotated[str, AfterValidator(_day)] = ""
     driver: str = ""
 
-    def timed(self, problem: Problem) -> tuple[float, str]:
-        """(seconds of one launch, the column that says so). UserError for none, or outside its interval."""
-        given = [(name, number) for name in UNITS if (number := getattr(self, name)) is not None]
-        if not given:
-            raise UserError("has no time")
-        (unit, number), low_s, high_s = given[0], self.low_s, self.high_s
-        if unit in RATES:
-            of, factor = RATES[unit]
-            time_s = getattr(problem, of) / (number * factor)
-        else:
-            # Divided: a power of ten is exact as a float, its inverse is not.
-            time_s = number / IN_A_SECOND[unit]
-        if (low_s is None) != (high_s is None):
+    def seconds(self, problem: Problem) -> float:
+        """The time of one launch. UserError if it is outside its interval."""
+        _, of, count = UNITS[self.unit]
+        # Divided: a power of ten is exact as a float, its inverse is not.
+        amount = self.time / count if of == "second" else getattr(problem, of) / (self.time * count)
+        if (self.low_s is None) != (self.high_s is None):
             raise UserError("an interval has two ends: give low_s and high_s, or neither")
-        if low_s and high_s and not low_s <= time_s <= high_s:
-            raise UserError(f"low_s {low_s:g} and high_s {high_s:g} do not enclose the time, {time_s:g} s")
-        return time_s, unit
+        if self.low_s and self.high_s and not self.low_s <= amount <= self.high_s:
+            ends = f"low_s {self.low_s:g} and high_s {self.high_s:g}"
+            raise UserError(f"{ends} do not enclose the time, {amount:g} s")
+        return float(amount)
 
 
 def imported(
@@ -150,12 +127,12 @@ def imported(
     data, frame = frame_of(file, form, name)
     run_id = f"{name or 'csv'}-{hashlib.sha256(data + ' '.join(maps).encode()).hexdigest()[:12]}"
     parameters = sorted({name for operator in operators for name in find(operator).model_fields})
-    ours = [*ImportedLine.model_fields, "time", "unit", *parameters]
+    ours = [*ImportedLine.model_fields, *UNITS, *parameters]
     lines = lines_of(file, frame, form, name, ours)
     aside: dict[str, list[float]] = defaultdict(list)
     for reason in filter(None, frame[ASIDE]):
         aside[reason].append(0.0)
-    rows: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    rows: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     seen: dict[tuple[str, str], int] = {}
     devices: dict[str, str] = {}
     for line, given in lines:
@@ -168,7 +145,7 @@ def imported(
                 raise UserError(f"{row.device_name!r} was {other!r} further up; write one device one way")
             if (first := seen.setdefault((row.device, row.case), line)) != line and not name:
                 raise UserError(f"is the case of line {first} again; one line a case")
-            rows[row.device, row.case].append(row)
+            rows[row.device][row.case].append(row)
         except ValidationError as error:
             raise UserError(f"{file}:{line}: {wrong(error, 'a line')}") from error
         except (UserError, Unknown) as error:
@@ -180,26 +157,12 @@ def imported(
     ]
     if not rows:
         raise UserError(f"{file}: {'; '.join(reasons) or 'has no line below its first'}")
-    return _by_device(rows, results, run_id, find, reasons)
-
-
-def _by_device(
-    rows: Mapping[tuple[str, str], list[Measurement]],
-    results: Path,
-    run_id: str,
-    find: Find,
-    reasons: list[str],
-) -> tuple[list[Imported], list[str]]:
-    """The files of the devices; of a case's several times the median counts."""
-    by_device: dict[str, list[Measurement]] = defaultdict(list)
-    for (device, _), of_case in rows.items():
-        times = [row.median_s or 0.0 for row in of_case]
-        by_device[device].append(replace(of_case[0], median_s=median(times)))
-    made = [
-        Imported(results / FOLDER / device / f"{run_id}.parquet", kept, declared(kept, find))
-        for device, kept in by_device.items()
-    ]
-    gpus = [kept[0].device_name for kept in by_device.values() if kept[0].device_kind == "cuda"]
+    made = []
+    for device, cases in rows.items():  # of a case's several times the median counts
+        kept = [replace(of[0], median_s=median(row.median_s or 0.0 for row in of)) for of in cases.values()]
+        path = results / FOLDER / device / f"{run_id}.parquet"
+        made.append(Imported(path, kept, declared(kept, find)))
+    gpus = [each.rows[0].device_name for each in made if each.rows[0].device_kind == "cuda"]
     return made, [*reasons, *without_datasheet(gpus)]
 
 
@@ -223,7 +186,7 @@ def _row(
         kind = _kind(line, problem.implementation(name).devices, sheet)
         if missing := problem.missing(name, kind, sheet.capability if sheet else None):
             raise UserError(missing)
-    seconds, unit = line.timed(problem)
+    seconds = line.seconds(problem)
     times, what = max(times_possible(problem, seconds, sheet, line.cache), default=(0.0, ""))
     who = line.source or file
     row = foreign_row(
@@ -237,15 +200,15 @@ def _row(
             **{"libraries": line.library, "utc": line.date},
         }
     )
-    return row, times, f"{what}: {_meant(unit, times)}" if times > POSSIBLE else ""
+    return row, times, f"{what}: {_meant(line.unit, times)}" if times > POSSIBLE else ""
 
 
 def _meant(unit: str, times: float) -> str:
     """`are these milliseconds?`: in which unit such a number would be possible, and no less than LIKELY."""
-    units = next(units for units in SLOWER if unit in units)
-    for power, other in enumerate(units[units.index(unit) + 1 :], 1):
+    alike = [name for name, (_, of, _) in UNITS.items() if of == UNITS[unit][1]]
+    for power, other in enumerate(alike[alike.index(unit) + 1 :], 1):
         if LIKELY <= times / 1000**power <= POSSIBLE:
-            return f"are these {SPOKEN.get(other, other)}?"
+            return f"are these {other}?"
     return "is it another device, data type or size?"
 
 

@@ -158,7 +158,12 @@ class Allocator:
 def test_what_chooses_code_is_told_by_names_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if NAMES.fullmatch(name)]:
         monkeypatch.delenv(name)
-    kept = {"DNNL_MAX_CPU_ISA": "AVX2", "OMP_PLACES": "{0:4}:8", "TORCH_BLAS_PREFER_CUBLASLT": "1"}
+    kept = {
+        "DNNL_MAX_CPU_ISA": "AVX2",
+        "OMP_PLACES": "{0:4}:8",
+        "OMP_SCHEDULE": "static, 4",
+        "TORCH_BLAS_PREFER_CUBLASLT": "1",
+    }
     others = {"TORCH_HOME": "x", "MKL_VERBOSE_OUTPUT_FILE": "/home/me/x", "AWS_SECRET": "x", "HF_TOKEN": "x"}
     for name, value in (kept | others).items():
         monkeypatch.setenv(name, value)
@@ -167,7 +172,7 @@ def test_what_chooses_code_is_told_by_names_that_are_allowed(monkeypatch: pytest
         *variables, capability, precision = chosen_code().split(" ")
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = "none"
-    assert dict(each.split("=", 1) for each in variables) == kept
+    assert dict(each.split("=", 1) for each in variables) == kept | {"OMP_SCHEDULE": "static,4"}
     assert capability == f"cpu_capability={torch.backends.cpu.get_cpu_capability()}"
     assert precision == "mkldnn.matmul.fp32_precision=bf16"
 
