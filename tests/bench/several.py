@@ -96,6 +96,18 @@ def quick(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(rounds.CEILING_S, "cpu", {"roof": 0.05, "probe": 0.05})  # type: ignore[arg-type]
 
 
+_QUICK = """
+import sys, pytest, bench.runner.merge_visits
+from bench.runner import rounds
+bench.runner.merge_visits.disturbances = lambda row: []
+rounds.SAMPLING_S["cpu"] = 0.05, 0.05
+rounds.CEILING_S["cpu"] = {"roof": 0.05, "probe": 0.05}
+"""
+QUICK_PYTEST = f"{_QUICK}sys.exit(pytest.main(sys.argv[1:]))"
+QUICK_BENCH = f"{_QUICK}from bench.__main__ import app; app()"
+"""For `python -c`: what `quick` does, before one of the commands."""
+
+
 def small(folder: Path, sizes: list[int]) -> list[Case]:
     (folder / "sweeps").mkdir(exist_ok=True)
     path = folder / "sweeps" / "small.yaml"

@@ -27,6 +27,7 @@ from bench.environment.dependencies import (
     sentence,
 )
 from bench.store.parquet import read_rows
+from tests.bench.several import QUICK_BENCH, QUICK_PYTEST
 from tests.drawing import drawn, is_deep
 from tests.processes import python
 
@@ -118,14 +119,21 @@ plot: {x: m}
 """
 
 
+ONE_AFTER_ANOTHER = """
+from bench.__main__ import app
+for words in {commands}:
+    assert not app(words, standalone_mode=False)
+"""
+
+
 def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path) -> None:
-    """The command as it is typed, in processes of its own: torch's products are timed and right."""
+    """In processes of its own, with short samples: torch's products are timed and right."""
     (tmp_path / "small.yaml").write_text(SMALL)
     chosen = ("--bench-sweep", str(tmp_path / "small.yaml"), "-k", "small and n8")
-    measuring = [(*PYTEST, "--benchmark", *chosen)]
+    measuring = [("-c", QUICK_PYTEST, "bench/", "-p", "no:cacheprovider", "--benchmark", *chosen)]
     if is_deep():
         product = ("gemm", "m=n=k=8", "dtype=float32", "--implementation", "onednn")
-        measuring.append(("-m", "bench", "run", *product))
+        measuring.append(("-c", QUICK_BENCH, "run", *product))
     for number, words in enumerate(measuring):
         folder = tmp_path / str(number)
         where = ("--bench-device", "cpu", "--bench-results", str(folder), "--bench-budget", "20")
@@ -138,9 +146,10 @@ def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path
         assert row.is_timed and len(row.samples_s or []) > 1
         assert row.relative_error is not None and row.tolerance is not None
         assert row.relative_error <= row.tolerance
-        for command in (("table", str(result)), ("accept", str(REFERENCE / "tour"))):
-            done = hiding(AFTERWARDS, "-m", "bench", *command)
-            assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+        commands = [["table", str(result)], ["accept", str(REFERENCE / "tour")]]
+        done = hiding(AFTERWARDS, "-c", ONE_AFTER_ANOTHER.format(commands=commands))
+        assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+        assert result.stem in done.stdout and "PASS" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from bench.runner.run import Run
 from bench.store import parquet, schema
 from bench.store.journal import recover
 from tests.bench.killed_runs import ends, trial, worker_of
+from tests.bench.several import QUICK_BENCH, QUICK_PYTEST
 from tests.drawing import drawn
 from tests.processes import python
 
@@ -59,17 +60,6 @@ EXPECTED = {
 that is not there is seen at once (`far`), and what hits the heap's own notes sooner or later (SIGABRT).
 """
 
-
-QUICK = """
-import sys, pytest, bench.runner.merge_visits
-from bench.runner import rounds
-bench.runner.merge_visits.disturbances = lambda row: []
-rounds.SAMPLING_S["cpu"] = 0.05, 0.05
-rounds.CEILING_S["cpu"] = {"roof": 0.05, "probe": 0.05}
-"""
-"""For `python -c`, what `quick` (several.py) does, before one of the commands that follow."""
-PYTEST = f"{QUICK}sys.exit(pytest.main(sys.argv[1:]))"
-BENCH = f"{QUICK}from bench.__main__ import app; app()"
 CRASHES = [(name, told) for name, told in EXPECTED.items() if told[0] == "crashed"]
 OTHERS = {name: told for name, told in EXPECTED.items() if told[0] != "crashed"}
 
@@ -105,7 +95,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
     names = {"faults": ", ".join(expected), "right": "good"}
     for sweep, lengths in (("faults", 1000), ("right", 2000)):
         (checkout / f"{sweep}.yaml").write_text(SWEEP.format(names=names[sweep], lengths=lengths))
-    words = ("-c", PYTEST, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
+    words = ("-c", QUICK_PYTEST, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
     words += ("--bench-sweep", "faults.yaml", "--bench-sweep", "right.yaml")
     done = run(checkout, *words, "--bench-results", "r", "--bench-budget", "inf", "--bench-precision", "99%")
     said = done.stdout + done.stderr
@@ -191,7 +181,7 @@ def test_a_killed_run_takes_its_worker_along_and_the_next_finds_its_rows(tmp_pat
     words += ["--implementation", "aten", "--bench-device", "cpu", "--bench-budget", "60"]
     words += ["--bench-results", str(tmp_path / "r")]
     with subprocess.Popen(
-        [sys.executable, "-c", BENCH, *words],
+        [sys.executable, "-c", QUICK_BENCH, *words],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
