@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.legend_handler import HandlerTuple
@@ -58,8 +57,6 @@ class Page:
         title: str,
         below: str,
         caption: Sequence[str],
-        right_in: float = RIGHT,
-        left_in: float = LEFT,
         decided: Sequence[str] = (),
         under_in: float = UNDER,
     ) -> None:
@@ -68,11 +65,10 @@ class Page:
         `caption` are sentences, the most important first: those that fit on one line stand below the axes,
         and all of them are in the description that the saved files carry.
         `decided` are sentences on single points, each on lines of its own above the caption.
-        `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels;
-        `under_in` that under them for x labels.
+        `under_in` is the margin under the axes for x labels.
         """
         self.width_in = width_in
-        self._left_in, self._right_in, self._under_in = left_in, right_in, under_in
+        self._under_in = under_in
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
@@ -142,8 +138,8 @@ class Page:
         return figure.add_gridspec(
             rows,
             columns,
-            left=self._left_in / self.width_in,
-            right=1 - self._right_in / self.width_in,
+            left=self.LEFT / self.width_in,
+            right=1 - self.RIGHT / self.width_in,
             top=1 - top_in / height_in,
             bottom=bottom_in / height_in,
             **how,
@@ -158,50 +154,6 @@ class Page:
         self.figure.savefig(paths[0], dpi=150, metadata=about, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata=about | {"Date": None})
         return paths
-
-
-class Panels(NamedTuple):
-    """How equal panels stand on a page: their columns, and sizes in inches."""
-
-    columns: int
-    width_in: float
-    """Of a column, with its share of the gaps."""
-    height_in: float
-    gap_in: float
-    """Between two rows."""
-    apart: float
-    """Between two columns, in widths of a panel."""
-
-
-class PanelPage(Page):
-    """A page of equal panels, row by row from the upper left."""
-
-    def __init__(
-        self,
-        count: int,
-        panels: Panels,
-        title: str,
-        below: str,
-        caption: Sequence[str],
-        right_in: float = Page.RIGHT,
-        **how: Any,
-    ) -> None:
-        self._count, self._equal = count, panels
-        self._rows = rows = math.ceil(count / panels.columns)
-        width_in = Page.LEFT + right_in + panels.columns * panels.width_in
-        area_in = rows * panels.height_in + (rows - 1) * panels.gap_in
-        super().__init__(width_in, area_in, title, below, caption, right_in, **how)
-
-    def axes(self, legend: Sequence[Entry], x: str, y: str) -> Iterator[Axes]:
-        """The axes of its panels below this legend; the lowest of a column label x, the first of a row y."""
-        self.legend(legend)
-        columns, _, height_in, gap_in, apart = self._equal
-        grid = self.grid(self._rows, columns, hspace=gap_in / height_in, wspace=apart)
-        for i in range(self._count):
-            axes = self.figure.add_subplot(grid[i // columns, i % columns])
-            axes.set_xlabel(x if i + columns >= self._count else "")
-            axes.set_ylabel(y if i % columns == 0 else "")
-            yield axes
 
 
 def _label(entry: Entry) -> str:

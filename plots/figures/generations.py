@@ -8,6 +8,7 @@ marker below its line did not get the generation's gain.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from bench.judge import speedup as judge
 from bench.judge.frame import DeviceRun
 from bench.model.bound import bound_text
 from plots.base import scale, style
-from plots.base.page import Page, PanelPage, Panels, leaves
+from plots.base.page import Page, leaves
 
 MOST_PANELS = 12
 PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -37,6 +38,8 @@ _MIDDLE = (
     "What bounds it follows from the base's ridge and launch overhead.",
 )
 _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.7, 1.75, 0.5
+"""Size of a panel, with its share of the gaps in its width, and the room between two rows."""
 _TICKS = 7
 """About how many ticks an axis of speed-ups has."""
 _MOST_LETTERS, _LETTER_IN = 16, 0.06
@@ -101,16 +104,20 @@ def _pages(compared: _Compared) -> Iterator[tuple[str, Page]]:
     caption = [_PROMISED, *_measured_alike(compared), "The same problems, n of them.", *_MIDDLE]
     for number, (here, which) in enumerate(leaves(list(panels.items()), MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
-        page = PanelPage(
-            len(here),
-            Panels(columns, 2.7, 1.75, 0.5, 0.22),
+        rows = math.ceil(len(here) / columns)
+        page = Page(
+            Page.LEFT + Page.RIGHT + columns * _WIDTH_IN,
+            rows * _HEIGHT_IN + (rows - 1) * _GAP_IN,
             f"Speed-up over {compared.base}{which}",
             style.facts_together(compared.rows),
             caption,
             under_in=0.25 + _LETTER_IN * max(map(len, names)),
         )
-        places = page.axes(entries, "", "speed-up (ratio of times)")
-        for place, (axes, (title, gained)) in enumerate(zip(places, here, strict=True)):
+        page.legend(entries)
+        grid = page.grid(rows, columns, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
+        for place, (title, gained) in enumerate(here):
+            axes = page.figure.add_subplot(grid[place // columns, place % columns])
+            axes.set_ylabel("" if place % columns else "speed-up (ratio of times)")
             _panel(axes, devices, title, gained)
             axes.set_xticks(range(len(names)), names, rotation=90)
             axes.tick_params(axis="x", labelsize=6.5, labelbottom=place + columns >= len(here))
