@@ -40,11 +40,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.comparison_side import case_of, side
+from bench.judge.comparison_side import case_of, of_run
 from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
-from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
+from bench.model.roofline import (
+    datasheet_s,
+    largest_term,
+    nearest_term,
+    row_terms,
+    rows_traffic,
+    terms_columns,
+)
 from bench.spec import ITEM_BYTE, parameters_text
 from bench.store.schema import FIELDS, RunKey
 from bench.sweep.claims import FACTS, MEASURED, SHARES
@@ -90,11 +97,11 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
 
     parts = []
     for run in runs:
-        frame = run.columns.drop(columns=[name for name in FIELDS if name not in ASKED])
-        frame = frame[(frame["visit"] == 0) & (frame["median_s"] > 0)]
+        frame = run.columns[(run.columns["visit"] == 0) & (run.columns["median_s"] > 0)]
         rows = [run.rows[place] for place in frame.index]
-        looks = side([run], run.run_id).looks  # each run's own: all of them count, not the newest alone
-        derived = [_derived(row, run) for row in rows]
+        looks = of_run(run).looks  # each run's own: all of them count, not the newest alone
+        derived = [_derived(*each, run) for each in zip(rows, _terms(frame, run).T.tolist(), strict=True)]
+        frame = frame.drop(columns=[name for name in FIELDS if name not in ASKED])
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
         frame["key"] = [row.case for row in rows]
         frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
@@ -113,8 +120,26 @@ def compact(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.astype(dict.fromkeys(rows.select_dtypes("str"), object)).copy()
 
 
-def _derived(row: Measurement, run: DeviceRun) -> dict[str, Any]:
-    launch_s, memory_s, compute_s = row_terms(row, run.roof_of(row))
+def _terms(frame: pd.DataFrame, run: DeviceRun) -> npt.NDArray[np.float64]:
+    """`row_terms` [3, n] of the rows of a run, each under its condition."""
+    import pandas as pd
+
+    terms = np.full((3, len(frame)), math.nan)
+    columns = pd.DataFrame(
+        {"flop": frame["flop"], "arithmetic": frame["arithmetic"], "dtype": frame["dtype"]}
+    )
+    columns["byte"], columns["share"] = rows_traffic(frame)
+    for condition in frame["condition"].unique():
+        here = (frame["condition"] == condition).to_numpy()
+        part = columns[here]
+        terms[:, here] = terms_columns(
+            part["flop"], part["byte"], part["share"], part["arithmetic"], part["dtype"], run.roof(condition)
+        )
+    return terms
+
+
+def _derived(row: Measurement, terms_s: Sequence[float], run: DeviceRun) -> dict[str, Any]:
+    launch_s, memory_s, compute_s = terms_s
     stated = (_stated_s(row, 0, row.byte, run.datasheet), _stated_s(row, row.flop, 0, run.datasheet))
     read = (memory_s, compute_s) if math.isfinite(memory_s + compute_s) else stated
     intensity = row.flop / row.byte if row.byte else math.nan
@@ -122,7 +147,7 @@ def _derived(row: Measurement, run: DeviceRun) -> dict[str, Any]:
     if row.byte and not read[1]:  # no arithmetic that could limit it
         ridge = math.inf
     if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
-        launch_s, (memory_s, compute_s) = np.nan_to_num(launch_s), stated
+        launch_s, (memory_s, compute_s) = 0.0 if math.isnan(launch_s) else launch_s, stated
     terms = (launch_s, memory_s, compute_s)
     measured = predicted = None
     if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms

@@ -115,7 +115,7 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
         raise UserError(f"{name} holds no row")
     if len(devices) > 1:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
-    seen = {run.key: _run(run) for run in runs}
+    seen = {run.key: of_run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
     looks = [look for each in seen.values() for look in each.looks.values()]
     # An imported row never replaces a measured one.
@@ -136,12 +136,16 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
     )
 
 
-def _run(run: frame.DeviceRun) -> SideRun:
+def of_run(run: frame.DeviceRun) -> SideRun:
+    """What one run has to compare."""
     again = [again_timed(row) for row in run.rows]
+    unchanged = all(row is before for row, before in zip(again, run.rows, strict=True))
+    within = run.within if unchanged else within_run(again)
+    flags = run.flags if unchanged else [run.flags_of(row) for row in again]
     rows = [
-        (row, run.flags_of(row), within)
-        for row, within in zip(again, within_run(again), strict=True)
-        if row.status not in NOT_MEASURED and row.measured_in is None
+        each
+        for each in zip(again, flags, within, strict=True)
+        if each[0].status not in NOT_MEASURED and each[0].measured_in is None
     ]
     looks = {case_of(row): _look(row, flags, within) for row, flags, within in rows if not row.visit}
     return SideRun(looks, scatter_text((row, within) for row, _, within in rows))

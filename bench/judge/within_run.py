@@ -144,7 +144,8 @@ def _scatter(
 def _within(row: Measurement, logs: Sequence[float], scatter: Mapping[WorkClass | None, float]) -> WithinRun:
     settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", len(logs))
     assert row.median_s is not None
-    own, count = float(np.var(logs)), len(logs)
+    count = len(logs)
+    own = float(np.var(logs)) if count > 1 else 0.0
     variance = scatter.get(work_of(row), scatter.get(None))
     if variance is None:
         usual = deviation = usual_spread(row).visits / STEP

@@ -188,16 +188,29 @@ def calibrated_columns(
 
     All arguments are of one length n. About a million predictions a second on one core.
     """
+    terms = terms_columns(flop, byte, write_share, arithmetic, dtype, ceilings)
+    known = np.isfinite(terms).all(axis=0)
+    bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
+    seconds = _seconds(terms, np.asarray(beside, dtype=np.float64))
+    return np.where(known, seconds, np.nan), bound_by
+
+
+def terms_columns(
+    flop: npt.ArrayLike,
+    byte: npt.ArrayLike,
+    write_share: npt.ArrayLike,
+    arithmetic: npt.ArrayLike,
+    dtype: npt.ArrayLike,
+    ceilings: Ceilings,
+) -> Floats:
+    """`row_terms` [3, n] of many launches, whose n arithmetics and data types may differ."""
     flops, moved, shares = (np.asarray(a, dtype=np.float64) for a in (flop, byte, write_share))
     arithmetics, dtypes = np.asarray(arithmetic, dtype=np.str_), np.asarray(dtype, dtype=np.str_)
     terms = np.full((3, flops.size), np.nan)
     for unit, kind in set(zip(arithmetics.tolist(), dtypes.tolist(), strict=True)):
         here = (arithmetics == unit) & (dtypes == kind)
         terms[:, here] = _terms(flops[here], moved[here], shares[here], unit, kind, ceilings)
-    known = np.isfinite(terms).all(axis=0)
-    bound_by = np.where(known, np.asarray(TERMS)[np.where(known, terms, 0.0).argmax(axis=0)], "")
-    seconds = _seconds(terms, np.asarray(beside, dtype=np.float64))
-    return np.where(known, seconds, np.nan), bound_by
+    return terms
 
 
 def _terms(

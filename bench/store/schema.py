@@ -310,7 +310,9 @@ class Measurement:
     @property
     def visit_samples_s(self) -> list[npt.NDArray[np.float64]]:
         """The samples of each visit, seconds; in one part if the row does not tell visits apart."""
-        samples_s = np.asarray(self.samples_s or [], dtype=np.float64)
+        if not self.samples_s:
+            return []
+        samples_s = np.asarray(self.samples_s, dtype=np.float64)
         counts = self.visit_samples or []
         if sum(counts) != samples_s.size:
             counts = [samples_s.size]
