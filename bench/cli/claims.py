@@ -23,9 +23,10 @@ from bench.judge.claim_lines import ClaimEffect, sizes
 from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, Verdict, Written, judge, kept
 from bench.judge.frame import DeviceRun, read
 from bench.judge.noise import PUBLISHED, is_published
-from bench.store.parquet import Sweeps, read_sweeps
+from bench.store.parquet import Sweeps, read_sweeps, tables
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
+from bench.sweep.grammar import TableClaims
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 SHOWN: tuple[Verdict, ...] = (*WITH_EFFECT, "TOO FEW")
@@ -35,15 +36,29 @@ OPEN = SHOWN[-2:]
 MOST_LINES = 28
 MOST_SWEEPS = 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
+_RUN = ("device", "run_id")
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
 
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[JudgedClaim]:
     """Every verdict on every device of these result files. UserError if none can be read."""
-    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
-    stored = read_sweeps(results)
-    return [each for _, judged in judged_together(runs, stored, find, remark) for each in judged]
+    judged: list[JudgedClaim] = []
+    for paths in _apart(results, left_out):
+        runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(paths)]
+        for _, of_device in judged_together(runs, read_sweeps(paths), find, remark):
+            judged += of_device
+    return judged
+
+
+def _apart(results: Sequence[Path], left_out: Say) -> list[list[Path]]:
+    """The files in parts that are judged apart (`_together`): all rows of all sources fill the memory."""
+    parts: dict[tuple[str, str], list[Path]] = {}
+    for path, table in tables(results, left_out, (*_RUN, "source", "timed_by")):
+        runs = table.group_by(list(_RUN), use_threads=False).aggregate([]).to_pylist()
+        alone = len(runs) == 1 and not table["source"].null_count and not table["timed_by"].null_count
+        parts.setdefault((runs[0]["device"], runs[0]["run_id"]) if alone else ("", ""), []).append(path)
+    return [parts[key] for key in sorted(parts)]
 
 
 def judged_rows(
@@ -64,9 +79,6 @@ def judged_together(
 
     The runs have their datasheets; `stored` is what their sweeps declared.
     """
-    tables = cache(
-        lambda: [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
-    )
     loaded = cache(partial(load_all, SWEEPS, find))
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
@@ -82,7 +94,7 @@ def judged_together(
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # a table of others need not have our cases
                 declared = [each._replace(cases=()) for each in declared]
-                for each in tables():
+                for each in _of_tables(find):
                     if rows := [
                         name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
                     ]:
@@ -93,6 +105,12 @@ def judged_together(
             ):  # imported sources are not expected to cover all claims
                 judged = [each for each in judged if each.effect is not None]
             yield of_device, judged
+
+
+@cache
+def _of_tables(find: Find) -> list[TableClaims]:
+    """The claims about imported tables."""
+    return [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
 
 
 def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:

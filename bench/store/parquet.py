@@ -204,7 +204,8 @@ def rows(table: pa.Table) -> Iterator[Measurement]:
     there = {name: table[name] for name in FIELDS if name in given}
     if required := [name for name in FIELDS if name not in there and not ARROW.field(name).nullable]:
         raise UserError(f"rows lack the column {required[0]}")
-    common: dict[str, Any] = dict.fromkeys(FIELDS)
+    # What is None unless it is given need not be kept by a row: of a hundred columns half are.
+    common: dict[str, Any] = {name: None for name in FIELDS if getattr(Measurement, name, "") is not None}
     columns = {}
     for name, column in there.items():
         if _is_constant(column):  # most facts about the machine: a list of them is not worth making
