@@ -16,7 +16,6 @@ from matplotlib.legend_handler import HandlerTuple
 T = TypeVar("T")
 MOST_ENTRIES = 8
 """Most entries of a legend: more looks than these cannot be told apart."""
-_INDENT = 4 * "\N{NO-BREAK SPACE}"
 
 
 class Together(NamedTuple):
@@ -57,14 +56,12 @@ class Page:
         title: str,
         below: str,
         caption: Sequence[str],
-        decided: Sequence[str] = (),
         under_in: float = UNDER,
     ) -> None:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
         `caption` are sentences, the most important first: those that fit on one line stand below the axes,
         and all of them are in the description that the saved files carry.
-        `decided` are sentences on single points, each on lines of its own above the caption.
         `under_in` is the margin under the axes for x labels.
         """
         self.width_in = width_in
@@ -72,9 +69,6 @@ class Page:
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
-        self._decided = [
-            line for text in decided for line in textwrap.wrap(text, columns, subsequent_indent=_INDENT)
-        ]
         self._caption = _one_line([sentence for sentence in caption if sentence], columns)
         self._area_in = height_in
         self._legend: list[list[Entry]] = []
@@ -99,10 +93,7 @@ class Page:
     def grid(self, rows: int, columns: int, **how: Any) -> GridSpec:
         """Grid of axes in the drawing area; call after `legend`."""
         top_in = 0.14 + 0.21 * len(self._title) + 0.15 * len(self._below) + 0.2 * len(self._legend) + 0.26
-        decided_at_in = 0.31 if self._caption else 0.17
-        bottom_in = (
-            self._under_in + decided_at_in + (0.05 + 0.15 * len(self._decided) if self._decided else 0.0)
-        )
+        bottom_in = self._under_in + (0.31 if self._caption else 0.17)
         height_in = top_in + self._area_in + bottom_in
         figure = self.figure
         figure.set_size_inches(self.width_in, height_in)
@@ -131,9 +122,6 @@ class Page:
                 handletextpad=0.5,
             )
             y_in -= 0.2
-        for i, line in enumerate(reversed(self._decided)):
-            y = (decided_at_in + 0.15 * i) / height_in
-            figure.text(at_x, y, line, size=7.5, color="#222222", va="bottom")
         figure.text(at_x, 0.08 / height_in, self._caption, size=7, color="#555555", va="bottom")
         return figure.add_gridspec(
             rows,

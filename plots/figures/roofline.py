@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bench.case_name import row_name
-from bench.format import count_text, share_text
+from bench.format import count_text
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines, scale, style
 from plots.base.measured_points import IMPORTED, REACH
@@ -33,13 +31,6 @@ MOST_PREDICTED = 120
 """Points up to which each shows its prediction."""
 MOST_DRAWN = 1500
 """Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
-_AROUND = [(0, -11), (11, -6), (-11, -6), (11, 6), (-11, 6), (0, 11)]
-"""Places of a letter beside its point, in points of print, the preferred first."""
-_FREE_PT = 9.0
-"""How far from other points a letter is readable."""
-LAUNCH_COUNTS = 1.1
-"""Times its share of the drawn roof from which the share of its own prediction is named, too: that has the
-launch, and all bytes that the implementation moves."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 _DOT = 0.45
@@ -83,17 +74,12 @@ def _why_not(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> str:
 
 def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     above = roofs.above(run, points, how)
-    share = above["measured"].fillna(above["stated"])
-    extremes = _extremes(points, share)
     page = Page(
         _WIDTH_IN + Page.LEFT + Page.RIGHT,
         _HEIGHT_IN,
         f"Roofline, {dtype}",
         style.facts(run, points),
         _caption(run, points, how, above),
-        decided=[
-            f"{letter}: {why}, {_case(row, of_roof)}." for letter, (why, row, of_roof) in extremes.items()
-        ],
     )
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
@@ -111,7 +97,6 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
-    _letter_extremes(axes, points, factor, {letter: row for letter, (_, row, _) in extremes.items()})
     return page
 
 
@@ -165,44 +150,6 @@ def _has_bar(points: pd.DataFrame) -> pd.Series:
 
 def _too_wide(points: pd.DataFrame) -> pd.Series:
     return (points["high_s"] > REACH * points["median_s"]) | (points["low_s"] < points["median_s"] / REACH)
-
-
-def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd.Series, float]]:
-    """Letter -> (why, row, its share of the drawn roof): the highest rate, and the least `share`."""
-    suspect = points["suspect"].astype(bool)
-    sound = points["flop_per_s"] if suspect.all() else points["flop_per_s"].mask(suspect)
-    lowest = share if share.notna().any() else sound
-    why = "farthest below its roof" if lowest is share else "lowest rate"
-    places = {"A": ("highest rate", int(points["flop_per_s"].argmax())), "B": (why, int(lowest.argmin()))}
-    shares = share.to_numpy(dtype=float)
-    return {letter: (why, points.iloc[i], shares[i]) for letter, (why, i) in places.items()}
-
-
-def _letter_extremes(
-    axes: Axes, points: pd.DataFrame, factor: float, extremes: Mapping[str, pd.Series]
-) -> None:
-    """Ring and letter the extremes, each letter where points are few; lines below name them."""
-    of_point = axes.figure.dpi / 72
-    at = axes.transData.transform(np.column_stack([points["intensity"], points["flop_per_s"] * factor]))
-    for letter, row in extremes.items():
-        place = (float(row["intensity"]), float(row["flop_per_s"]) * factor)
-        around = axes.transData.transform(place) + of_point * np.array(_AROUND)
-        free = np.hypot(*(around[:, None] - at[None]).transpose(2, 0, 1)).min(axis=1)
-        # The first place that is free enough, or else the freest.
-        offset = _AROUND[int(np.minimum(free, _FREE_PT * of_point).argmax())]
-        axes.plot(*place, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "bbox": box}
-        axes.annotate(letter, place, offset, size=9, weight="bold", zorder=6, **how)
-
-
-def _case(row: pd.Series, share: float) -> str:
-    """The case, its share of the drawn roof, and its share of its own prediction if that differs."""
-    of_roof = f", {share_text(share, 0 if share > 0.01 else 2)} of the roof" if share == share else ""
-    if share == share and row["of_roof"] > LAUNCH_COUNTS * share:
-        of_roof += f" ({share_text(row['of_roof'])} with its launch and the bytes it moves counted)"
-    flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
-    return f"{row_name(row)}{of_roof}{flagged}"
 
 
 def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]) -> list[Entry]:
