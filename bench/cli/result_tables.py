@@ -13,7 +13,7 @@ from bench.cli.table import table_lines
 from bench.errors import UserError
 from bench.format import ends_text, seconds_text
 from bench.judge.frame import DeviceRun
-from bench.judge.implementations import Side, side_by_side
+from bench.judge.implementations import Side, is_own, side_by_side
 
 
 def implementation_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
@@ -38,8 +38,16 @@ def implementation_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
 
 def _side_lines(sizes: Sequence[tuple[str, Mapping[str, Side]]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for _, sides in sizes for name in sides))
-    lines = [(size, *(_side_text(sides.get(name)) for name in names)) for size, sides in sizes]
-    return table_lines(("size", *(f">{name}" for name in names)), lines)
+    lines = [
+        (size, *(_side_text(sides.get(name)) for name in names), _fastest(sides)) for size, sides in sizes
+    ]
+    return table_lines(("size", *(f">{name}" for name in names), "fastest library"), lines)
+
+
+def _fastest(sides: Mapping[str, Side]) -> str:
+    """The library with which the others are compared: the faster of cuBLAS and Inductor, say."""
+    libraries = {name: side.median_s for name, side in sides.items() if not is_own(name)}
+    return min(libraries, key=lambda name: libraries[name], default="")
 
 
 def _side_text(side: Side | None) -> str:

@@ -13,6 +13,7 @@ import typer
 import yaml
 
 import kernels
+from bench.case_name import row_name
 from bench.cli.application import DeviceOption, PrecisionOption, ResultsOption, WallTimeOption
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, Problem, is_custom
@@ -82,12 +83,13 @@ def run(
     takes the operator's input tensors and returns its output, or fills the one it is given as `out`.
 
     Exit code 2: bad input, a kernel that is wrong or does not work when it is timed, whatever stands beside
-    it, or nothing of it can run here. 3: no case got a time.
+    it, or nothing of it can run here. 3: no case got a time, or one is above the roof that bounds it.
     """
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import detect
     from bench.judge.flags import INVALID
+    from bench.judge.frame import runs
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
@@ -112,7 +114,13 @@ def run(
     rows = [row for row in result.rows if row.role == "measurement"]
     if result.reason or any(row.status in INVALID for row in rows):
         raise typer.Exit(2)
-    if not any(row.is_timed for row in rows):
+    judged = runs([row for row in result.rows if row.status != "skipped"], without_mixed=True)
+    above = [
+        row_name(row) for run in judged for row in rows if row.is_timed and "above_roof" in run.flags_of(row)
+    ]
+    if above:
+        typer.echo(f"no number for a verdict: {', '.join(above)} above the roof that bounds it")
+    if above or not any(row.is_timed for row in rows):
         raise typer.Exit(3)
 
 

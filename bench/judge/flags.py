@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from bench.device.datasheet import find_datasheet
 from bench.format import NOT_MEASURABLE, share_text
 from bench.judge.noise import is_published, usual_half
 from bench.model.ceilings import Ceilings
-from bench.model.roofline import calibrated_row, of_roof
+from bench.model.roofline import WITHOUT_ROOF, calibrated_row, datasheet_s, of_roof, row_traffic
 from bench.sampling.publish import MODERATED, average_ranks, median_of
 from bench.store.schema import Measurement
 
@@ -31,6 +32,8 @@ CHANCE = 1.96
 """Standard deviations by which the rank sums of two thirds of the same noise differ once in twenty times."""
 ABOVE_ROOF = 1.05
 """Largest share of the calibrated roof that measuring error explains."""
+BESIDE_COPY = 1.5
+"""Times the bytes of a copy that a core moves at most from a cache: two loads beside a store, not one."""
 LAUNCH_BOUND = 1.1
 """Times the launch floor within which a row times the launch, not the work."""
 OVERHEAD = 10
@@ -167,10 +170,34 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
 
 
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
-    if row.cache != "cold":  # from a warm cache, beating the memory roof is what is expected
-        return False
-    roof = calibrated_row(row, ceilings)
-    return _above(of_roof(row.median_s, roof.lower_bound_s if roof else None), ABOVE_ROOF)
+    return _above(of_roof(row.median_s, _least_s(row, ceilings)), ABOVE_ROOF)
+
+
+def _least_s(row: Measurement, ceilings: Ceilings) -> float | None:
+    """Seconds below which no launch of this can be; None if nothing that is known bounds it.
+
+    From memory by the ceilings of its run. From a warm cache by the highest arithmetic peak, and by the
+    cache's copies of as many bytes. Without such ceilings the datasheet bounds it.
+    """
+    cold = row.cache == "cold"
+    if row.arithmetic in WITHOUT_ROOF:
+        return None
+    if cold and (roof := calibrated_row(row, ceilings)):
+        return roof.lower_bound_s
+    bounds = []
+    if peak := ceilings.quickest.peak(row.arithmetic, row.dtype):
+        bounds.append(row.flop / peak)
+    held = row.ring_byte or row.byte
+    if not cold and ceilings.cached and held >= min(ceilings.cached):
+        rate = float(np.asarray(ceilings.cached_byte_per_s(held)))
+        bounds.append(row.byte_moved / (rate * BESIDE_COPY))
+    if row.source is None:  # an import has set aside what is above it
+        sheet = find_datasheet(row.device_name)
+        bounds.append(
+            datasheet_s(row.flop, row_traffic(row)[0] if cold else 0.0, row.arithmetic, row.dtype, sheet)
+            or 0.0
+        )
+    return max(bounds, default=None)
 
 
 def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:

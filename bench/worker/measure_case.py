@@ -238,7 +238,7 @@ def _measure(
         slot, written = turns.last
         _judge(result, several.judged(slot, outputs_of(written)), "after timing")
         if result.status == "ok" and visit.kernel:
-            if why := unpaid(several, clock, turns, visit.budget_s, known.launch_s):
+            if why := unpaid(several, clock, turns, visit.first, visit.budget_s, known.launch_s):
                 result.status, result.reason = "escaped", f"no time for no work: {why}"
         if result.status != "ok":
             return

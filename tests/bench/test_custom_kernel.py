@@ -343,6 +343,16 @@ def test_a_kernel_without_a_time_fails_a_gate_although_the_library_beside_it_has
     assert rows == {f"mine:{name}": status, "aten": "ok"}
 
 
+@pytest.mark.usefixtures("quickly")
+def test_a_time_above_the_roof_is_no_number_for_a_gate(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.judge.flags._least_s", lambda row, ceilings: 1.0)
+    words = ["run", "softmax", "rows=64", "length=64", "--kernel", f"{mine}:fills", "--bench-device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--bench-budget", "inf", "--bench-results", str(tmp_path / "r")])
+    assert done.exit_code == 3 and "no number for a verdict: softmax" in done.output, done.output
+
+
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 

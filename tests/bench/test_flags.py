@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -226,9 +227,10 @@ RAISED: list[tuple[dict[str, Any], str]] = [
     # Queueing slowly matters to the stream clock alone.
     *(({"clock": clock, "enqueue_s": 1.0}, "") for clock in ("graph", "host")),
     ({"clock": "stream", "enqueue_s": 1.0}, "launch_bound"),
-    # A warm cache may beat the memory roof.
+    # A warm cache may beat the memory roof, and not the arithmetic peak.
     (quick(ROOF_S / 2), "above_roof"),
-    (quick(ROOF_S / 2) | {"cache": "warm"}, ""),
+    (quick(ROOF_S / 2) | {"cache": "warm"}, "above_roof"),
+    (quick(ROOF_S / 20) | {"cache": "warm", "flop": 10**6}, ""),
     # Several come in the order of the table.
     (quick(1e-9), "above_roof launch_bound"),
     (
@@ -281,3 +283,28 @@ def test_chance_is_what_scipys_test_says() -> None:
                 found.append(bool(high > 1.02 * low and p < 0.05))
                 assert (flags(row(samples_s=list(samples_s)), None) == ["drifting"]) == found[-1]
     assert 50 < sum(found) < 550, "both answers are among them"
+
+
+@pytest.mark.parametrize(
+    ("facts", "raised"),
+    [
+        # 12 MB are copied at 1 TB/s in 12 us; from a cache half as many again may move.
+        ({"median_s": 8.1e-6, "flop": 0}, False),
+        ({"median_s": 7.5e-6, "flop": 0}, True),
+        (
+            {"median_s": 7.5e-6, "flop": 0, "byte": 12, "byte_moved": 12 * 10**6},
+            False,
+        ),  # a smaller, faster cache
+    ],
+)
+def test_a_warm_row_is_bound_by_what_the_cache_copies(facts: dict[str, Any], raised: bool) -> None:
+    ceilings = replace(CEILINGS, cached={10**6: Ceiling(1e12, 1e12, 1e12, "")})
+    assert ("above_roof" in flags(row(cache="warm", **facts), ceilings)) == raised
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_a_run_without_ceilings_is_bound_by_the_datasheet(cache: str) -> None:
+    """Of an H100 989 TFLOP/s in float16."""
+    work = {"flop": 10**12, "dtype": "float16", "device_name": "NVIDIA H100 80GB HBM3", "cache": cache}
+    raised = ["above_roof" in flags(row(**work, median_s=seconds), None) for seconds in (0.97e-3, 0.95e-3)]
+    assert raised == [False, True]
