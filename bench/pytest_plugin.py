@@ -317,7 +317,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         for row in run.walk(config.option.maxfail):
             progress.show(row)
         terminal.end()
-        run.collect()
     except UserError as error:
         _refuse(str(error))
 

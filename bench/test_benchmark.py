@@ -15,7 +15,6 @@ import pytest
 
 from bench.cli.pytest_fixture import TIMER, replay
 from bench.pytest_plugin import RUN, examples
-from bench.runner.run import Run
 from bench.store.schema import Measurement
 
 
@@ -37,9 +36,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     """One row, measured and written before the tests began, is shown and replayed to pytest-benchmark."""
     run = request.config.stash[RUN]
-    row = run.row(case)
-    if row is None:
+    if (found := run.flagged.get(run.cases[case].key)) is None:
         pytest.skip(run.stopped or "there was no time for it")
+    row, flags = found
     if row.status in ("unsupported", "skipped"):
         pytest.skip(row.reason)
     if row.status != "ok":
@@ -47,16 +46,15 @@ def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     assert row.samples_s is not None and row.launches is not None
     benchmark: Any = request.getfixturevalue("benchmark")
     benchmark.group = row.sweep
-    benchmark.extra_info.update(extra_info(run, row))
+    benchmark.extra_info.update(extra_info(row, flags))
     replay(benchmark, row.samples_s, row.launches)
 
 
-def extra_info(run: Run, row: Measurement) -> dict[str, Any]:
+def extra_info(row: Measurement, flags: list[str]) -> dict[str, Any]:
     """Facts of a row for pytest-benchmark's JSON: plain values, nothing infinite."""
     names = ["device", "device_id", "run_id", "clock", "cache", "protocol", "regime", "visits", "status"]
     names += ["stop", "settled", "threads", "flop", "byte", "low_s", "high_s", "relative_error"]
-    info = {name: getattr(row, name) for name in [*names, "configuration"]}
-    info["flags"] = run.flags(row)
+    info = {"flags": flags, **{name: getattr(row, name) for name in [*names, "configuration"]}}
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in info.items()}
 
 

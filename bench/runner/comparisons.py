@@ -170,20 +170,11 @@ def decisive(
 
 
 def _lines(cases: Sequence[Case]) -> list[list[Case]]:
-    """The lines of a sweep's plot; lines of a single point are one line if they are of one kind."""
-    series: dict[Hashable, list[Case]] = {}
+    """The lines of a sweep's plot."""
+    lines: dict[str, list[Case]] = {}
     for case in cases:
-        series.setdefault(case.series, []).append(case)
-    lines: dict[Hashable, list[Case]] = {}
-    for name, line in series.items():
-        lines.setdefault(name if len(line) > 1 else _kind_of(line[0]), []).extend(line)
+        lines.setdefault(case.series, []).append(case)
     return list(lines.values())
-
-
-def _kind_of(case: Case) -> Hashable:
-    """Kind of a case: everything it computes but for the numbers."""
-    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
-    return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:

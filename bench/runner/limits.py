@@ -18,9 +18,9 @@ PRECISION = 0.01
 """Half-width of the interval within a run, as a share of the median, with which a case has enough visits."""
 ROOF_TIMED_S = 0.36
 """Least seconds for which a roof is timed: it is the best rate that was sustained."""
-LAUNCH_SHARE = 1 / 1200
-"""Largest share of the run's budget that one launch may take: 0.1 s of 120 s."""
-SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S = 1 / 200, 0.1
+LAUNCH_SHARE = 1 / 600
+"""Largest share of the run's budget that one launch may take: 0.2 s of 120 s."""
+SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S = 1 / 100, 0.2
 """The same of short runs, which have few cases, and the most seconds that this allows."""
 
 
@@ -58,7 +58,7 @@ def _number(text: str) -> float:
 def launch_limit_s(budget: float | None) -> float:
     """Seconds that one launch may take in a run of this budget, in seconds."""
     if budget is None:
-        return 10.0
+        return 20.0
     return max(budget * LAUNCH_SHARE, min(budget * SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S))
 
 

@@ -21,7 +21,7 @@ from bench.device.lock import device_lock
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.format import duration_text
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.limits import PRECISION, impossible
@@ -74,8 +74,6 @@ class Run:
     precision: float = PRECISION
     """Half-width of the interval within the run with which a case has visits enough, as a share."""
     resume: bool = False
-    grace_s: float | None = None
-    """Seconds that a visit may take beyond its sampling before it counts as hung; None: see supervisor.py."""
     shard: Shard | None = None
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
@@ -122,10 +120,6 @@ class Run:
         self.worker = WorkerSupervisor(self.device, grace_s=self._grace_s())
         self._joined: tuple[int, list[Measurement]] = (0, [])
         """The number of visits that were joined last, and their rows."""
-        self._rows: dict[str, Measurement] = {}
-        """Key of a case -> its row, once collected."""
-        self._judged: DeviceRun | None = None
-        """The rows with their ceilings, once collected."""
         self._compared: Sequence[CaseGroup] = ()
         """What is measured whole or not at all, in the order in which it is begun."""
         self._journal: Journal | None = None
@@ -134,8 +128,8 @@ class Run:
 
     def _grace_s(self) -> float | None:
         """One kernel that hangs must not take the whole budget, nor one compilation several times that."""
-        if self.grace_s is not None or self.budget_s is None:
-            return self.grace_s
+        if self.budget_s is None:
+            return None
         kind = self.device.kind
         share_s = self.budget_s / 10 if kind == "cuda" else self.budget_s
         return min(GRACE_S[kind], max(LEAST_GRACE_S[kind], share_s))
@@ -148,7 +142,7 @@ class Run:
         return self.results / self.device.slug
 
     def begin(self) -> None:
-        """Start the clock of the budget, again if another device was measured first."""
+        """Start the clock of the budget, again after waiting for other programs."""
         self._began = time.perf_counter()
 
     @property
@@ -317,19 +311,10 @@ class Run:
     def _earlier(self) -> Sequence[Sequence[Measurement]]:
         return earlier_runs(self.folder)
 
-    def collect(self) -> None:
-        """Join the visits into rows, for the tests to show."""
-        self._rows = {row.case: row for row in self.rows()}
-        self._judged = next(iter(runs(self.rows())), None)
-
-    def flags(self, row: Measurement) -> list[str]:
-        """The flags of a row that was collected."""
-        assert self._judged is not None
-        return self._judged.flags_of(row)
-
-    def row(self, name: str) -> Measurement | None:
-        """The row of a test's case; None if it was not measured."""
-        return self._rows.get(self.cases[name].key)
+    @cached_property
+    def flagged(self) -> Mapping[str, tuple[Measurement, list[str]]]:
+        """Key of a case that was visited -> its row and flags; to be read once everything is measured."""
+        return {row.case: (row, run.flags_of(row)) for run in runs(self.rows()) for row in run.rows}
 
     @property
     def has_a_time(self) -> bool:

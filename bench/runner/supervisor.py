@@ -59,7 +59,7 @@ def visit_to(
         case.problem.parameters(),
         case.cache,
         sampling_s,
-        2 * launch_limit_s(budget_s),  # predictions are least times
+        launch_limit_s(budget_s),
         ROOF_TIMED_S if case.role == "roof" else 0.0,
         protocol.visits,
         threads,

@@ -565,7 +565,7 @@ def of_products(cuda: SimulatedCuda, disturbed: Callable[[], float] = lambda: 1.
 def product(cuda: SimulatedCuda, size: int, speed: float, budget_s: float, **more: Any) -> VisitResult:
     """What comes of one visit to a product of this side, at so many FLOP/s, in a run of this budget."""
     problem = Product(dtype="float32", size=size, speed=speed)
-    asked = visit("good", problem, (0.5, 2 * launch_limit_s(budget_s)))
+    asked = visit("good", problem, (0.5, launch_limit_s(budget_s)))
     return measure(simulated_bench(cuda), of_products(cuda, **more), problem, asked)
 
 

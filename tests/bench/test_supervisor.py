@@ -138,14 +138,12 @@ def test_one_hang_does_not_take_a_gpus_whole_budget(
     tmp_path: Path, budget_s: float | None, grace_s: float
 ) -> None:
     assert Run(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
-    assert Run(gpu(0), tmp_path, budget_s, grace_s=7.0).worker.grace_s == 7.0
 
 
-@pytest.mark.parametrize(("share", "status"), [(0.5, "ok"), (1.7, "ok"), (2.3, "skipped")])
-def test_a_launch_may_take_twice_as_long_as_a_prediction_may_say(
+@pytest.mark.parametrize(("share", "status"), [(0.25, "ok"), (0.85, "ok"), (1.15, "skipped")])
+def test_a_launch_may_take_its_share_of_the_budget(
     workers: list[SimulatedWorker], share: float, status: str
 ) -> None:
-    """A prediction is a lower bound: a case that it let in is measured though it takes somewhat longer."""
     budget_s, size = 1.2, 4096
     seconds_each = share * launch_limit_s(budget_s) / size
     problem = Doubling(dtype="float32", size=size, seconds_each=seconds_each)
