@@ -81,7 +81,7 @@ def of_datasheet(sheet: Datasheet) -> Device:
 
 
 def planned(device: Device, cases: Sequence[Case], claims: Claims, *, named: bool = False) -> Iterator[str]:
-    """What a run over these cases measures, in order, as far as its budget goes; `named`: each case too."""
+    """What a run over these cases measures, in the order in which it begins; `named`: each case too."""
     # A plan imports more than listing needs.
     from bench.cli.run_lines import asked_text, claims_line
     from bench.runner.comparisons import comparisons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,15 @@ from bench.device.detect import detect, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.runner.cases import chosen_cases
-from bench.runner.limits import budget_s, precision
+from bench.runner.limits import PRECISION
 from bench.runner.run import RESULTS, Run
 from bench.runner.shard import Shard
+from bench.spec import DeviceKind
 from bench.sweep.load import Find
-from bench.sweep.suites import suites
+from bench.sweep.suites import Suite, suites
 
+BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
+"""Default budget of a run without a suite, wall seconds."""
 TAGS = "ROOFBENCH_TAGS"
 """Environment variable of what is said of a run in its rows: `rack=b12,cooling=liquid`."""
 CONCURRENT = "ROOFBENCH_CONCURRENT_GPUS"
@@ -80,6 +84,37 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
             run.interrupted()
             raise
     return run
+
+
+def budget_s(given: str | None, kind: DeviceKind, suite: Suite | None = None) -> float | None:
+    """Wall seconds that --bench-budget gives, None for no limit; UserError if it is no positive number.
+
+    Without one those of the suite, or BUDGET_S.
+    """
+    if given is None:
+        return BUDGET_S[kind] if suite is None else suite.limit_s(kind)
+    seconds = _number(given)
+    if not seconds > 0:
+        raise UserError(f"--bench-budget {given}: give seconds, more than 0, or inf for no limit")
+    return None if math.isinf(seconds) else seconds
+
+
+def precision(given: str | None) -> float:
+    """The share of a median that --bench-precision gives, `1%` or `0.01`; UserError if it is none."""
+    if given is None:
+        return PRECISION
+    number, percent = given.removesuffix("%"), given.endswith("%")
+    share = _number(number) / (100 if percent else 1)
+    if not 0 < share < 1:
+        raise UserError(f"--bench-precision {given}: give a share of the time, more than 0 and below 1: 1%")
+    return share
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def concurrent_gpus() -> int:

@@ -26,7 +26,7 @@ class Protocol:
     visits: int = 1
     """Requested visits per case."""
     most_visits: int = 8
-    """Most visits where several are requested and they do not agree."""
+    """Most visits: what a budget leaves narrows intervals by so many."""
     keep: int = 3
     """The last this many visits are published; what came before may have been settling."""
     agree: float = 0.01
@@ -79,7 +79,7 @@ class Protocol:
 
 
 SEVERAL = 3
-"""Requested visits from which a row is meant for a record: its interval must be narrower."""
+"""Visits that a run makes to each case; from so many on a row is meant for a record, and must be narrower."""
 
 
 @cache

@@ -13,7 +13,8 @@ from bench.cli.run_lines import asked_text, claims_line, left_out_lines
 from bench.errors import UserError
 from bench.judge.frame import runs
 from bench.runner.comparisons import CaseGroup
-from bench.runner.limits import BUDGET_S, PRECISION, budget_s, precision
+from bench.runner.limits import PRECISION
+from bench.runner.options import BUDGET_S, budget_s, precision
 from bench.runner.run import Run
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
