@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from bisect import insort
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ class Prices:
     """Wall seconds that visits are taken to cost: what earlier ones took, without starting a worker."""
 
     def __init__(self) -> None:
-        self._first_s: dict[Hashable, float] = {}
+        self._first_s: dict[tuple[str, str, str], float] = {}
         """Kind of a case -> the least that a first visit to such a case took."""
         self._last: dict[str, tuple[float, float, bool]] = {}
         """Key of a case -> what its last visit took beside sampling, and for it; whether it was the first."""
@@ -97,14 +97,15 @@ class Prices:
         return measure_s + (min(beside_s, self._usual_beside_s) if is_first else beside_s)
 
     def next_s(self, case: Case) -> float:
-        """Of the next visit to the case. 0 while nothing is known.
+        """Of the next visit to the case. 0 while nothing is known: a ceiling tells nothing of other cases.
 
         Of a first one the least that such took: one that compiled for all tells little, and a mistake costs
         no more than what it is too little for one comparison.
         """
         if case.key in self._last:
             return self.again_s(case)
-        return self._first_s.get(_kind(case), min(self._first_s.values(), default=0.0))
+        of_role = (seconds for (role, *_), seconds in self._first_s.items() if role == case.role)
+        return self._first_s.get(_kind(case), min(of_role, default=0.0))
 
     def second_s(self, case: Case, sampling_s: float) -> float:
         """Of the second visit to a case that has none, if it samples so long."""
@@ -121,7 +122,7 @@ class Prices:
         return self._beside_s[len(self._beside_s) // 2] if self._beside_s else 0.0
 
 
-def _kind(case: Case) -> Hashable:
+def _kind(case: Case) -> tuple[str, str, str]:
     """Cases of one kind take about as long to build, compile and check."""
     return case.role, case.problem.operator, case.implementation
 

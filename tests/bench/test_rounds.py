@@ -248,6 +248,19 @@ def test_one_dear_visit_does_not_shut_out_the_others(cases: list[Case], hangs: b
     assert len(simulation.timed()) == len(cases) - hangs
 
 
+def test_dear_ceilings_do_not_shut_out_the_cases(ceilings: list[Case], cases: list[Case]) -> None:
+    """On a busy machine a copy of half a gigabyte takes ten times as long as a small product."""
+    compared = [CaseGroup(tuple(cases[:5]))]
+    simulation = Simulation(rounds([*ceilings, *cases[:5]], budget_s=60.0, compared=compared))
+
+    def answer(step: NextVisit) -> dict[str, Any]:
+        simulation.beside_s = 10.0 if step.case.role == "roof" else 0.5
+        return quiet(step)
+
+    simulation.answer = answer
+    assert len(simulation.timed()) == 5
+
+
 def test_ceilings_take_a_quarter_of_the_budget_and_the_cases_have_the_rest(tmp_path: Path) -> None:
     """Of ceilings that would take ten times as long the first are measured, at both ends of the run."""
     roofs = loaded(tmp_path, "ceilings/gemm", list(range(1, 41)))
