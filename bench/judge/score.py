@@ -17,7 +17,6 @@ own, and so have the regimes, whose clocks differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,55 +60,23 @@ class Score:
 
 
 @dataclass(frozen=True)
-class ScoredGroup:
-    """The rows that one set of scores is about."""
-
-    operator: str
-    device: str
-    source: str | None
-    regime: str | None
-    levels: tuple[str, ...]
-    """The levels with a number for any row of the group."""
-    rows: pd.DataFrame
-    """What is scored: every level has a number for each of them. May be empty."""
-    lost: Mapping[str, int]
-    """Level -> rows that it has a number for and that are not scored, because another level has none."""
-
-
-@dataclass(frozen=True)
 class Scorecard:
-    """What is scored, and how many rows are not, each for the first reason that applies."""
+    """What is scored, and what is not."""
 
-    groups: tuple[ScoredGroup, ...]
-    """The groups by operator, device, source and regime."""
+    scores: tuple[Score, ...]
+    """By operator, device, source, regime and level; none of a group without a row that all levels know."""
+    lost: tuple[str, ...]
+    """A sentence for each group of which a level leaves rows without a number."""
     rows: int
-    """All rows that were given."""
-    without_time: int
-    calibrating: int
-    suspect: int
-    without_number: int
-    """Rows with a sound time, but at least one of the group's levels has no number for them."""
-
-    @property
-    def scored(self) -> int:
-        """Rows in the scores."""
-        return sum(len(group.rows) for group in self.groups)
-
-    @property
-    def left_out(self) -> str:
-        """`left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
-        counts = (
-            (self.without_time, "without a time"),
-            (self.calibrating, "that calibrate the model"),
-            (self.suspect, "suspect (flagged)"),
-            (self.without_number, "that not every level has a number for"),
-        )
-        listed = ", ".join(f"{n} {why}" for n, why in counts if n)
-        return listed and f"left out: {listed}"
+    """All rows that were given ..."""
+    scored: int
+    """... and those in the scores."""
+    left_out: str
+    """`left out: 3 without a time, 2 suspect (flagged)`, each for the first reason; empty if nothing is."""
 
 
 def scorecard(frame: pd.DataFrame) -> Scorecard:
-    """Sort out what can be scored of these rows.
+    """Sort out what can be scored of these rows, and score each level on it.
 
     `frame` holds rows as bench.judge.frame derives them, of one run or of many: the columns of a Measurement,
     those of LEVELS that there are, `calibrating`, and `scored`: false where the time is suspect for any
@@ -120,33 +87,13 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
     timed = frame["median_s"].to_numpy(dtype=float) > 0
     calibrating, usable = (frame[name].to_numpy(dtype=bool) for name in ("calibrating", "scored"))
     sound = frame[timed & ~calibrating & usable]
-    groups = tuple(_groups(sound))
-    return Scorecard(
-        groups=groups,
-        rows=len(frame),
-        without_time=int((~timed).sum()),
-        calibrating=int((timed & calibrating).sum()),
-        suspect=int((timed & ~calibrating & ~usable).sum()),
-        without_number=len(sound) - sum(len(group.rows) for group in groups),
-    )
-
-
-def scores(card: Scorecard) -> list[Score]:
-    """A score for each level of each group that has rows."""
-    return [_score(group, level) for group in card.groups if len(group.rows) for level in group.levels]
-
-
-def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds as this level predicts them, and as they were measured, of each row of the group."""
-    rows = group.rows
-    return rows[LEVELS[level]].to_numpy(dtype=float), rows["median_s"].to_numpy(dtype=float)
-
-
-def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
     # Nulls are values of their own here: "measured by us", "regime not said". Of who else measured, the files
     # are left out, of which one may have many.
     who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
-    for (operator, device, source, regime), rows in sound.groupby(
+    found: list[Score] = []
+    lost: list[str] = []
+    scored = 0
+    for key, rows in sound.groupby(
         [sound["operator"], sound["device"], who, sound["regime"]], sort=True, dropna=False
     ):
         levels = [level for level, name in LEVELS.items() if name in rows]
@@ -154,32 +101,44 @@ def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
         known = (seconds > 0) & (seconds < np.inf)
         levels = [level for level in levels if known[level].any()]
         common = known[levels].all(axis=1) & bool(levels)
-        yield ScoredGroup(
-            operator=str(operator),
-            device=str(device),
-            source=source if isinstance(source, str) else None,
-            regime=regime if isinstance(regime, str) else None,
-            levels=tuple(levels),
-            rows=rows[common],
-            lost={level: int((known[level] & ~common).sum()) for level in levels},
-        )
+        scored += int(common.sum())
+        where = f"{key[0]} on {key[1]}" + (" (imported)" if isinstance(key[2], str) else "")
+        missing = [f"{level} {n}" for level in levels if (n := int((known[level] & ~common).sum()))]
+        if not levels:
+            lost.append(f"{where}: no level has a prediction, so nothing is scored.")
+        elif missing:
+            shared = f"all levels on the same {common.sum()} rows; rows with a number lost"
+            lost.append(f"{where}: {shared}: {', '.join(missing)}.")
+        if common.any():
+            found += [_score(key, level, seconds.loc[common, level], rows[common]) for level in levels]
+    counts = (
+        (int((~timed).sum()), "without a time"),
+        (int((timed & calibrating).sum()), "that calibrate the model"),
+        (int((timed & ~calibrating & ~usable).sum()), "suspect (flagged)"),
+        (len(sound) - scored, "that not every level has a number for"),
+    )
+    listed = ", ".join(f"{n} {why}" for n, why in counts if n)
+    return Scorecard(tuple(found), tuple(lost), len(frame), scored, listed and f"left out: {listed}")
 
 
-def _score(group: ScoredGroup, level: str) -> Score:
-    errors = Errors.of(*predicted_and_measured(group, level))
+def _score(key: tuple[Any, ...], level: str, predicted_s: pd.Series, rows: pd.DataFrame) -> Score:
+    """Of one level over the rows of a group: (operator, device, source, regime)."""
+    operator, device, *known = key
+    source, regime = (each if isinstance(each, str) else None for each in known)
+    errors = Errors.of(predicted_s.to_numpy(), rows["median_s"].to_numpy(dtype=float))
     return Score(
-        operator=group.operator,
-        device=group.device,
+        operator=str(operator),
+        device=str(device),
         level=level,
         n=errors.n,
         mape=100 * errors.mape,
         median=100 * errors.median,
         p90=100 * errors.p90,
         ratio=errors.ratio,
-        source=group.source,
-        regime=group.regime,
-        runs=tuple(sorted(group.rows["run_id"].unique())),
-        coverage=_coverage(group.rows) if level == "L3" else None,
+        source=source,
+        regime=regime,
+        runs=tuple(sorted(rows["run_id"].unique())),
+        coverage=_coverage(rows) if level == "L3" else None,
     )
 
 

@@ -22,8 +22,6 @@ CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
 KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
-CARRIED = {"median_s": "s", "source": "source"}
-"""Columns of the two rows that a case compares -> how they end in the case's, after `base_` and `device_`."""
 LINKED = ("collective",)
 """Operators whose bytes cross links between devices, which no datasheet here has the rate of."""
 MIDDLE = (0.1, 0.9)
@@ -78,7 +76,7 @@ def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]
     """(device, its cases that the base has too), for every other device, in order of appearance.
 
     `rows` are those of all runs, as `bench.judge.frame` derives them (`Run.rated`). A case has the columns
-    CASE and KEPT, `base_s`, `device_s` (median seconds), others of CARRIED, and
+    CASE and KEPT, `base_s`, `device_s` (median seconds), `base_source`, `device_source` and
     `speedup` = base_s / device_s: above 1 the device is faster.
     Rows that have no time, are suspect, or are of our kernels are left out; the newest row of a case counts.
     The frame is empty if the two have no case in common.
@@ -96,30 +94,18 @@ def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]
 
 
 def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataFrame:
+    """The cases of both; of implementations that both have, if there are any, else of all, the fastest."""
     by_name = [*case, "implementation"]
-    both = before.merge(after[[*by_name, *CARRIED]], on=by_name, suffixes=("", "_after"))
-    shared = _quickest(both, case, {"base": "", "device": "_after"})
-    ours, theirs = (_quickest(side.reset_index(drop=True), case, {"base": ""}) for side in (before, after))
-    carried = {f"base_{end}": f"device_{end}" for end in CARRIED.values()}
-    theirs = theirs[[*case, *carried]].rename(columns=carried)
-    # Each side's fastest, replaced where the two share an implementation.
-    joined = ours.merge(theirs, on=case)
-    columns = [*carried, *carried.values()]
-    known = joined[case].merge(shared[[*case, *columns]], on=case, how="left")
-    for name in columns:
-        joined[name] = joined[name].where(known["base_s"].isna(), known[name])
+    both = before[by_name].merge(after[by_name]).assign(shared=True)
+    sides = []
+    for name, rows in (("base", before), ("device", after)):
+        known = rows.merge(both, on=by_name, how="left").sort_values(["shared", "median_s"], kind="stable")
+        sides.append(known.rename(columns={"median_s": f"{name}_s", "source": f"{name}_source"}))
+    ours, theirs = (each.drop_duplicates(case) for each in sides)
+    joined = ours[[*case, *KEPT, "base_s", "base_source"]].merge(
+        theirs[[*case, "device_s", "device_source"]], on=case
+    )
     return joined.assign(speedup=joined["base_s"] / joined["device_s"])
-
-
-def _quickest(rows: pd.DataFrame, case: list[str], sides: dict[str, str]) -> pd.DataFrame:
-    """A row for each case, with CARRIED of each side's fastest; `sides`: name -> ending of its columns."""
-    grouped = rows.groupby(case, sort=False, dropna=False)
-    merged = grouped[[*KEPT]].first()
-    for side, ending in sides.items():
-        fastest = rows.loc[grouped[f"median_s{ending}"].idxmin()]
-        for column, end in CARRIED.items():
-            merged[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
-    return merged.reset_index()
 
 
 def stated_gain(

@@ -14,7 +14,7 @@ from rich.markup import escape
 from bench.cli.application import Results
 from bench.cli.table import table_lines
 from bench.errors import write_text
-from bench.judge.score import Score, Scorecard, scorecard, scores
+from bench.judge.score import Score, Scorecard, scorecard
 from bench.judge.timings import pool_of_runs, with_learned
 from plots.cli.arguments import load_runs
 
@@ -37,18 +37,17 @@ def score(
     for line in score_lines(card):
         typer.echo(line)
     if to is not None:
-        write_text(to, json.dumps([errors.as_json() for errors in scores(card)], indent=1) + "\n")
+        write_text(to, json.dumps([errors.as_json() for errors in card.scores], indent=1) + "\n")
 
 
 def score_lines(card: Scorecard) -> Iterator[str]:
     """The table, what is in it and what is not."""
-    scored = scores(card)
-    yield from _table(scored)
+    yield from _table(card.scores)
     yield (
         f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
         f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
     )
-    yield from _lost(card)
+    yield from card.lost
 
 
 def _table(scored: Sequence[Score]) -> Iterator[str]:
@@ -63,15 +62,3 @@ def _table(scored: Sequence[Score]) -> Iterator[str]:
         rows.append((*words, str(score.n), *numbers, escape(", ".join(marks))))
     names = ("operator", "device", "level", ">n", ">MAPE %", ">median %", ">p90 %", ">ratio", "")
     yield from table_lines(names, rows)
-
-
-def _lost(card: Scorecard) -> Iterator[str]:
-    """The groups of which a level leaves rows without a number, and which level."""
-    for group in card.groups:
-        where = f"{group.operator} on {group.device}" + (" (imported)" if group.source else "")
-        if not group.levels:
-            yield f"{where}: no level has a prediction, so nothing is scored."
-        elif any(group.lost.values()):
-            missing = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
-            shared = f"all levels on the same {len(group.rows)} rows"
-            yield f"{where}: {shared}; rows with a number lost: {missing}."

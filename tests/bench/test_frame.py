@@ -81,8 +81,8 @@ def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path
     assert frame["flags"][5:].tolist() == ["above_roof", "unsettled above_roof", "contended"]
     assert frame["suspect"].tolist() == [False] * 5 + [True] * 3
     card = scorecard(run.frame)
-    (group,) = [group for group in card.groups if group.operator == "gemm"]
-    assert set(group.rows["parameters"]) == set(frame["parameters"][:6]) and card.suspect == 2
+    assert {score.n for score in card.scores if score.operator == "gemm"} == {6}
+    assert "2 suspect" in card.left_out
 
 
 def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from bench.device.datasheet import find_datasheet
 from bench.judge import frame as judged
 from bench.judge.frame import known_runs, load, read
-from bench.judge.score import Score, scorecard, scores
+from bench.judge.score import Score, scorecard
 from bench.model.calibrated_runs import Errors
 from bench.runner.run import RESULTS
 
@@ -32,7 +32,7 @@ def found() -> dict[str, dict[str, Score]]:
     """Device -> level -> its score."""
     runs = load([PUBLIC], find_datasheet)
     by_device: dict[str, dict[str, Score]] = {}
-    for score in scores(scorecard(pd.concat([run.frame for run in runs], ignore_index=True))):
+    for score in scorecard(pd.concat([run.frame for run in runs], ignore_index=True)).scores:
         by_device.setdefault(score.device, {})[score.level] = score
     return by_device
 

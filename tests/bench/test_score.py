@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.judge.score import scorecard, scores
+from bench.judge.score import scorecard
 from bench.model.predict import LEVELS
 from plots.cli.score import score_lines
 from tests.bench.rows import Chance
@@ -34,7 +34,7 @@ def frame(n: int, chance: Chance, **facts: Any) -> pd.DataFrame:
 
 def test_scores_are_what_a_plain_loop_gives(chance: Chance) -> None:
     rows = frame(201, chance)
-    found = scores(scorecard(rows))
+    found = scorecard(rows).scores
     assert [one.level for one in found] == ["L0", "L1", "L2", "L3", "L2-priors"]
     for one in found:
         pairs = list(zip(rows[LEVELS[one.level]], rows["median_s"], strict=True))
@@ -54,12 +54,11 @@ def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: Chance)
     rows.loc[silent[20:35], "datasheet_s"] = [np.nan, np.inf, 0.0] * 5
     rows[["priors_s", "learned_s"]] = np.nan  # a level that the device lacks entirely costs no row
     card = scorecard(rows)
-    (group,) = card.groups
-    assert group.levels == ("L0", "L1", "L2")
-    assert set(group.rows.index) == set(silent[35:])
-    assert dict(group.lost) == {"L0": 20, "L1": 35, "L2": 5}
-    assert {one.level: one.n for one in scores(card)} == {"L0": 65, "L1": 65, "L2": 65}
-    assert (card.without_number, card.scored) == (35, 65)
+    assert {one.level: one.n for one in card.scores} == {"L0": 65, "L1": 65, "L2": 65}
+    of_all = rows.loc[silent[35:]]
+    (l1,) = (one for one in card.scores if one.level == "L1")
+    assert l1.mape == pytest.approx(100 * (of_all["predicted_s"] / of_all["median_s"] - 1).abs().mean())
+    assert card.scored == 65
     told = " ".join(score_lines(card))
     assert "rows with a number lost: L0 20, L1 35, L2 5" in told and "35 that not every level" in told
 
@@ -72,9 +71,7 @@ def test_who_is_never_scored(chance: Chance) -> None:
     rows.loc[12:14, "scored"] = True  # whatever the column says
     rows.loc[30:33, "visit"] = 1
     card = scorecard(rows)
-    counts = (card.rows, card.without_time, card.calibrating, card.suspect, card.without_number, card.scored)
-    assert counts == (56, 10, 5, 15, 0, 26)
-    assert set(card.groups[0].rows.index) == set(range(34, 60))
+    assert (card.rows, card.scored, {one.n for one in card.scores}) == (56, 26, {26})
     assert card.left_out == "left out: 10 without a time, 5 that calibrate the model, 15 suspect (flagged)"
 
 
@@ -83,7 +80,7 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: Chance) 
     kinds += [{"source": "somebody 1.0; a file"}, {"source": "nobody 2.0"}]
     kinds += [{"regime": "boost"}, {"regime": None}]
     rows = pd.concat([frame(5 + i, chance, **kind) for i, kind in enumerate(kinds)], ignore_index=True)
-    found = [one for one in scores(scorecard(rows)) if one.level == "L2"]
+    found = [one for one in scorecard(rows).scores if one.level == "L2"]
     keys = {(one.operator, one.device, one.source, one.regime): one.n for one in found}
     kinds[3] = {"source": "somebody 1.0"}  # who, not which file
     usual = {"operator": "gemm", "device": "nvidia-h200", "source": None, "regime": "sustained"}
@@ -95,7 +92,7 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: Chance) 
 
 def test_runs_of_one_device_are_one_score(chance: Chance) -> None:
     rows = pd.concat([frame(4, chance, run_id="b"), frame(3, chance, run_id="a")], ignore_index=True)
-    assert [(one.n, one.runs) for one in scores(scorecard(rows))] == [(7, ("a", "b"))] * 5
+    assert [(one.n, one.runs) for one in scorecard(rows).scores] == [(7, ("a", "b"))] * 5
 
 
 def test_levels_that_share_no_row_are_said_to(chance: Chance) -> None:
@@ -103,6 +100,6 @@ def test_levels_that_share_no_row_are_said_to(chance: Chance) -> None:
     rows["predicted_s"] = [1.0, 1.0, np.nan, np.nan]
     rows["structured_s"] = [np.nan, np.nan, 1.0, 1.0]
     card = scorecard(rows)
-    assert scores(card) == []
+    assert card.scores == ()
     told = " ".join(score_lines(card))
     assert "all levels on the same 0 rows; rows with a number lost: L1 2, L2 2" in told
