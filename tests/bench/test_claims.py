@@ -114,6 +114,14 @@ def test_a_line_is_as_well_known_as_its_rows_within_the_run(half: float, verdict
     assert (found.verdict, found.effect.lines) == (verdict, 4)
 
 
+@pytest.mark.parametrize(("expect", "verdict"), [("above 1.3", "CONTRADICTED"), ("above 1.05", "UNDECIDED")])
+def test_half_of_the_lines_refute_a_claim_about_all_and_do_not_support_it(expect: str, verdict: str) -> None:
+    """Two lines of four are sure, by rows that are well known; of the others anything may be."""
+    known, vague = products(1.15, 0.002), products(1.15, 0.5)
+    found = judged(claim("ratio", expect), [*known[:4], *vague[4:]])
+    assert (found.verdict, found.effect.lines, found.effect.decided) == (verdict, 4, 2)
+
+
 def test_a_claim_that_holds_in_some_lines_says_where_not() -> None:
     """Of lines along K, those of large products take time in proportion to it."""
     sizes = list(itertools.product((512, 1024, 2048, 4096), (512, 1024, 2048)))
