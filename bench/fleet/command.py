@@ -21,7 +21,7 @@ def fleet(
 ) -> None:
     """Which units of a fleet are slow, by how much, in what and where; and which are missing.
 
-    Exit code 1: a unit is slow (by 6 % at least) or a node (3 %), is missing, or fails a case that most
+    Exit code 1: a unit is slow (by 5.3 % at least) or a node (3 %), is missing, or fails a case that most
     others pass. 2: the input is bad. 3: there were too few units of a kind to judge. 0: none of these.
     """
     from bench.fleet import report

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import hypergeom, norm
+from scipy.stats import false_discovery_control, hypergeom, norm
 
 from bench.fleet.observed import Fleet, Unit, newest
 from bench.judge.change import Change, Z, adjusted, chance, found
 
 ALL, TOGETHER = "all", " together"
 """The mean over all kinds of work, and what follows a kind where all GPUs of the node were at work."""
-RATE = 0.007
-"""Share of healthy units among the named that is aimed at. Where healthy units have heavier tails than they
-show more of the named are healthy: studies/README.md has the share as tried.
-"""
+RATE, RATE_OF_MANY = 0.007, 0.004
+"""Share of healthy units among the named that is aimed at, and of MANY_UNITS. Where healthy units have
+heavier tails than they show more of the named are healthy: studies/README.md has the share as tried."""
 LEAST_UNITS = 8
 """Fewest units of a kind to call one slow: of fewer, nobody knows how far healthy ones are apart."""
 LEAST_UNITS_OF_CASE = 3
@@ -33,9 +32,9 @@ LEAST_UNITS_OF_CASE = 3
 LEAST_NODES, MANY_NODES = 3, 8
 """Fewest nodes of several units to call a node slow, and how many show how far healthy ones are apart. Fewer
 are assumed to differ as much as units inside a node do."""
-LEAST_EFFECT, LEAST_OF_NODE, LEAST_SPREAD = math.log(1.06), math.log(1.03), 5e-4
+LEAST_EFFECT, LEAST_OF_NODE, LEAST_SPREAD = math.log(1.053), math.log(1.03), 5e-4
 """No unit, and no node, is named for less (ln), however quiet the others are: of units with heavy tails the
-healthy ones among the named are then fewer than a tenth (studies/README.md); of nodes it is assumed. And
+healthy ones among the named are then about a tenth (studies/README.md); of nodes it is assumed. And
 healthy units are assumed to be at least so far apart."""
 DEVIATION, MEDIAN_ERROR = 1.4826, 1.2533
 """What makes a median distance from the median (MAD) a normal distribution's standard deviation, and how many
@@ -43,10 +42,15 @@ times a mean's standard error a median's is."""
 CLIP, FREEDOM = 3.0, 0.7
 """Robust deviations within which units count for how far healthy ones are apart, and the degrees of freedom
 that each unit then gives to this spread."""
-FAST_TAIL, STRETCH = 0.002, (1.2, 1.75)
+FAST_TAIL, STRETCH, LIGHTEST = 0.002, (1.2, 1.8), 1.05
 """Share of effects beyond the fast one from which the tails are read, and how much farther out than a normal
 distribution's they are taken to be: few units hardly show them, so never as light as that, and Student's
-t with three degrees of freedom has about 2. Chosen on seeds that studies/README.md leaves out."""
+t with three degrees of freedom has about 2. LIGHTEST is the least of many units. Chosen, as SKEWED, on seeds
+that studies/README.md leaves out."""
+MANY_UNITS, SKEWED, SKEW_SHARE = 100, (0.1, 0.5, 0.9), 0.6
+"""Units from which on their tails show, the quantiles of effects that show whether the slow side is longer
+than the fast one, where a twentieth of slow units changes little, and the power of that ratio by which the
+slow tail is then taken to be longer."""
 FAILING = 0.5
 """A case that fails on more of the units than this is no unit's fault."""
 GATHERED = 0.01
@@ -159,10 +163,12 @@ def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int, least:
         beyond = pd.DataFrame({of: effect[of] - effect.drop(columns=of).median(axis=1) for of in effect})
         p = _chance_of_slow(beyond, _spread(beyond), len(beyond), least)
         tests.append(p.where((effect > least) | p.isna(), 1.0))
-    each = pd.concat(tests, axis=1).apply(adjusted, axis=1, result_type="broadcast")
+    each = pd.concat(tests, axis=1).fillna(1.0)
+    each = pd.DataFrame(false_discovery_control(each, axis=1), each.index, each.columns)
     of_row = each.min(axis=1)
-    named = pd.Series(found(of_row, RATE), of_row.index)
-    slow_in = pd.DataFrame({of: (each[[of]] <= RATE).any(axis=1) & named for of in whole})
+    rate = RATE if len(effect) < MANY_UNITS else RATE_OF_MANY
+    named = pd.Series(found(of_row, rate), of_row.index)
+    slow_in = pd.DataFrame({of: (each[[of]] <= rate).any(axis=1) & named for of in whole})
     return whole, spread, pd.Series(adjusted(of_row), of_row.index), slow_in
 
 
@@ -176,8 +182,11 @@ def _spread(effect: pd.DataFrame) -> pd.Series:
 def _chance_of_slow(effect: pd.DataFrame, spread: pd.Series, count: int, least: float) -> pd.DataFrame:
     """[row, work] the probability that a healthy row is so slow, by `least` or more; NaN if unknown."""
     z = (effect - effect.median()) / spread
-    tail = np.nanquantile(z, FAST_TAIL) / norm.ppf(FAST_TAIL)
-    p = chance(z, np.clip(tail, *STRETCH), FREEDOM * (count - 1)) / 2
+    tail, (lightest, heaviest) = np.nanquantile(z, FAST_TAIL) / norm.ppf(FAST_TAIL), STRETCH
+    if len(z) >= MANY_UNITS:
+        fast, middle, slow = np.nanquantile(z, SKEWED, axis=0)
+        lightest, tail = LIGHTEST, max(tail, np.mean((slow - middle) / (middle - fast)) ** SKEW_SHARE)
+    p = chance(z, np.clip(tail, lightest, heaviest), FREEDOM * (count - 1)) / 2
     return pd.DataFrame(p, effect.index, effect.columns).where((effect > least) | effect.isna(), 1.0)
 
 

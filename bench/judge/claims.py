@@ -1,8 +1,8 @@
 """Verdicts on claims: what the rows of a device say about the statements of the documents.
 
 *   SUPPORTED: every line that is decided is as the claim expects. CONTRADICTED: most are not. PARTLY: some
-    are not, and the verdict says where. UNDECIDED: most of the lines are not decided, or half of them and none
-    of the others fails.
+    are not, and the verdict says where. UNDECIDED: most of the lines are not decided, or half of them are and
+    none of these fails.
 *   TOO FEW: fewer lines than the claim asks for.
 *   NOT MEASURED: not one, and the cases that are missing could be measured here.
 *   NOT APPLICABLE: the claim is about other devices, or nothing that it is about runs on this one.
@@ -142,7 +142,7 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
 
 
 def _word(of: ClaimEffect) -> Verdict:
-    # What is decided against a claim about all lines counts from half of them on, what speaks for it from more.
+    # What is decided against a claim about all lines counts from half of them on; what is for it, from more.
     if 2 * of.decided < of.lines + (not of.failing):
         return "UNDECIDED"
     if not of.failing:

@@ -8,8 +8,8 @@ ratio is made of the rows' within their run, combined as the root of the sum of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.judge.noise import OURS
 from bench.spec import is_custom
@@ -37,11 +37,22 @@ class Side(NamedTuple):
 
 
 def side_by_side(run: DeviceRun) -> Iterator[tuple[tuple[str, ...], Mapping[str, Side]]]:
-    """(operator, parameters, cache, threads) and implementation -> its time, of what two or more timed."""
-    rows = _timed(run)
+    """(operator, parameters, cache, threads) and implementation -> its time, of what two or more timed.
+
+    Of the run's sound rows with a time, ceilings left out, the last of each problem and implementation.
+    """
+    rows = run.columns
+    rows = rows[(rows["median_s"] > 0) & (rows["role"] == "measurement") & (rows["visit"] == 0)]
+    rows = rows[~run.suspect[rows.index]].drop_duplicates([*PROBLEM, "implementation"], keep="last")
+    # Nothing tells how far off an imported time without an interval may be.
+    told = rows["source"].isna() | (rows["low_s"] > 0) & (rows["high_s"] > 0)
+    rows = rows.assign(half=rows["run_half"].where(told), is_own=rows["implementation"].map(is_own))
     for problem, here in rows.groupby(PROBLEM, sort=False, dropna=False):
         if len(here) > 1:
-            yield tuple(map(str, problem)), _sides(here)
+            yield (
+                tuple(map(str, problem)),
+                {str(each.implementation): _side(each, here) for each in here.itertuples()},
+            )
 
 
 def is_own(implementation: str) -> bool:
@@ -49,36 +60,12 @@ def is_own(implementation: str) -> bool:
     return implementation.startswith(OURS) or is_custom(implementation)
 
 
-def _timed(run: DeviceRun) -> pd.DataFrame:
-    """The run's sound rows with a time, ceilings left out, the last of each problem and implementation.
-
-    `run_half` is NaN where nothing tells how far off a time may be: of imported rows without an interval.
-    """
-    rows = run.columns
-    rows = rows[(rows["median_s"] > 0) & (rows["role"] == "measurement") & (rows["visit"] == 0)]
-    rows = rows[~run.suspect[rows.index]].drop_duplicates([*PROBLEM, "implementation"], keep="last")
-    told = rows["source"].isna() | (rows["low_s"] > 0) & (rows["high_s"] > 0)
-    return rows.assign(run_half=rows["run_half"].where(told))
-
-
-def _sides(rows: pd.DataFrame) -> Mapping[str, Side]:
-    times: Sequence[tuple[int, str, float, float]] = [
-        (int(place), str(name), float(seconds), float(half))
-        for place, name, seconds, half in zip(
-            rows.index, rows["implementation"], rows["median_s"], rows["run_half"], strict=True
-        )
-    ]
-    return {name: _side(place, name, seconds, half, times) for place, name, seconds, half in times}
-
-
-def _side(
-    place: int, name: str, seconds: float, half: float, times: Sequence[tuple[int, str, float, float]]
-) -> Side:
-    libraries = [each for each in times if not is_own(each[1]) and each[1] != name]
-    if not libraries:
-        return Side(place, seconds, math.nan, 0.0, math.inf)
-    *_, fastest_s, half_of_it = min(libraries, key=lambda each: each[2])
-    ratio, span = seconds / fastest_s, math.exp(math.hypot(half, half_of_it))
+def _side(row: Any, rows: pd.DataFrame) -> Side:
+    libraries = rows[~rows["is_own"] & (rows["implementation"] != row.implementation)]
+    if libraries.empty:
+        return Side(row.Index, row.median_s, math.nan, 0.0, math.inf)
+    fastest = libraries.loc[libraries["median_s"].idxmin()]
+    ratio, span = row.median_s / fastest["median_s"], math.exp(math.hypot(row.half, fastest["half"]))
     if math.isnan(span):  # without an interval of a time anything is possible
-        return Side(place, seconds, ratio, 0.0, math.inf)
-    return Side(place, seconds, ratio, ratio / span, ratio * span)
+        return Side(row.Index, row.median_s, ratio, 0.0, math.inf)
+    return Side(row.Index, row.median_s, ratio, ratio / span, ratio * span)

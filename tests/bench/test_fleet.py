@@ -84,9 +84,9 @@ def test_exit_codes(tmp_path: Path, chance: Chance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "shown"), [(1.055, ""), (1.07, "node000 0000:ab:00.0   all kinds      +7.0 %")]
+    ("times", "shown"), [(1.05, ""), (1.07, "node000 0000:ab:00.0   all kinds      +7.0 %")]
 )
-def test_a_unit_is_named_from_six_percent_on(
+def test_a_unit_is_named_from_five_percent_on(
     times: float, shown: str, tmp_path: Path, chance: Chance
 ) -> None:
     """However quiet the others are. Of a unit in a slot that would also be an emoji."""
