@@ -85,6 +85,16 @@ def _children_are_runs_of_their_own() -> None:
     os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_synced() -> Iterator[None]:
+    """No test pulls the plug, and a killed process loses nothing that it has written: disks would be
+    waited for thousands of times.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _what_stays_is_not_looked_at_again() -> Iterator[None]:
     """What a file leaves behind, above all in caches, is as little to the collections of later files."""
