@@ -36,6 +36,7 @@ from importlib.metadata import distributions
 from typing import Any
 
 from bench.device.control_groups import available_byte
+from bench.environment.chosen_code import chosen_code
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 from bench.worker.lifeline import answers_only, die_with
 
@@ -246,7 +247,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     bench.protocol = protocol("cuda" if bench.device.type == "cuda" else "cpu", visit.visits)
     if visit.threads:
         torch.set_num_threads(visit.threads)
-    return _unless_eager(request, measure(bench, operator, problem, visit)).to_json()
+    found = _unless_eager(request, measure(bench, operator, problem, visit))
+    return found.to_json() | {"environment": chosen_code()}
 
 
 def _unless_eager(request: dict[str, Any], result: VisitResult) -> VisitResult:
