@@ -91,11 +91,12 @@ def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> i
 
 
 def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashable, pd.DataFrame]]:
-    """(cluster, rows) of rows that are alike in all but these columns."""
+    """(cluster, rows) of two rows or more that are alike in all but these columns."""
     columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
     for key, line in rows.groupby(columns, dropna=False, sort=False):
-        # Without the run: several runs of a line are one cluster.
-        yield tuple(map(str, key[len(RunKey._fields) :])), line
+        if len(line) > 1:  # of sizes drawn at random most have no others beside them
+            # Without the run: several runs of a line are one cluster.
+            yield tuple(map(str, key[len(RunKey._fields) :])), line
 
 
 def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
