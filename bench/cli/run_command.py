@@ -111,16 +111,15 @@ def run(
             results=(bench_results or RESULTS).absolute(),
         )
         result = measure(options, find)
-    rows = [row for row in result.rows if row.role == "measurement"]
-    if result.reason or any(row.status in INVALID for row in rows):
+    asked = [row for row in result.rows if row.role == "measurement"]
+    if result.reason or any(row.status in INVALID for row in asked):
         raise typer.Exit(2)
-    judged = runs([row for row in result.rows if row.status != "skipped"], without_mixed=True)
-    above = [
-        row_name(row) for run in judged for row in rows if row.is_timed and "above_roof" in run.flags_of(row)
-    ]
+    judged = [(run, row) for run in runs(result.rows, without_mixed=True) for row in run.rows]
+    timed = [(run, row) for run, row in judged if row.is_timed and row.role == "measurement"]
+    above = [row_name(row) for run, row in timed if "above_roof" in run.flags_of(row)]
     if above:
         typer.echo(f"no number for a verdict: {', '.join(above)} above the roof that bounds it")
-    if above or not any(row.is_timed for row in rows):
+    if above or not timed:
         raise typer.Exit(3)
 
 

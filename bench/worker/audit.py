@@ -38,8 +38,9 @@ PAIRS = 10
 KEPT = 1.5
 """Times as long that the quickest launch after a change may take (assumed): values of one range took the
 place of others, which no kernel that computes all of it notices."""
-WATCH_S, BUSY = 0.02, 0.2
-"""Seconds for which a kernel's threads are watched, and the share of them that one may compute (assumed)."""
+WATCH_S, BUSY_S = 0.2, 8e-3
+"""Seconds for which a kernel's threads are watched, on a busy machine too, and processor seconds that one may
+still use: two ticks of the clock by which they are counted."""
 LIBC = ctypes.PyDLL(None)  # whose functions keep Python's lock
 LIBC.memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 SAME_WIDTH = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -226,12 +227,14 @@ def _busy(before_s: dict[threading.Thread, float]) -> str:
     `before_s` are those that were there when a launch returned. OpenMP's threads, which spin for a while
     after the work of an operator, are none of Python's.
     """
-    if before_s:
-        time.sleep(WATCH_S)
-    after_s = _used_s()
-    ended_s = WATCH_S  # as if it had worked all the time
-    used = ((each.name, after_s.get(each, before + ended_s) - before) for each, before in before_s.items())
-    return next((name for name, used_s in used if used_s > BUSY * WATCH_S), "")
+    ends = time.perf_counter() + WATCH_S
+    while before_s and time.perf_counter() < ends:
+        time.sleep(WATCH_S / 20)
+        after_s = _used_s()
+        for each, before in before_s.items():
+            if each not in after_s or after_s[each] - before > BUSY_S:
+                return each.name
+    return ""
 
 
 def _used_s() -> dict[threading.Thread, float]:
