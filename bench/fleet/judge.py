@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom, norm
 
 from bench.fleet.observed import Fleet, Unit, newest
-from bench.judge.change import Change, Z, adjusted, chance, found
+from bench.judge.change import Change, Z, adjusted, chance
 
 ALL, TOGETHER = "all", " together"
 """The mean over all kinds of work, and what follows a kind where all GPUs of the node were at work."""
@@ -167,9 +167,9 @@ def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int, least:
     each = pd.DataFrame(false_discovery_control(each, axis=1), each.index, each.columns)
     of_row = each.min(axis=1)
     rate = RATE if len(effect) < MANY_UNITS else RATE_OF_MANY
-    named = pd.Series(found(of_row, rate), of_row.index)
-    slow_in = pd.DataFrame({of: (each[[of]] <= rate).any(axis=1) & named for of in whole})
-    return whole, spread, pd.Series(adjusted(of_row), of_row.index), slow_in
+    among_all = pd.Series(adjusted(of_row), of_row.index)
+    slow_in = pd.DataFrame({of: (each[[of]] <= rate).any(axis=1) & (among_all <= rate) for of in whole})
+    return whole, spread, among_all, slow_in
 
 
 def _spread(effect: pd.DataFrame) -> pd.Series:

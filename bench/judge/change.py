@@ -1,8 +1,8 @@
 """The one test of "has it changed?": a ratio of times, its interval and p-value, and one rule for many cases.
 
 `compare`, `ab`, `nightly`, `fleet` and `accept` differ in what they know of the noise, from which the
-standard error comes. What counts as a change is decided here, for one case by `Change.verdict` and for many,
-of which some would stand out by chance, by `found`.
+standard error comes. What counts as a change is decided here: for one case by `Change.verdict`, for many, of
+which some would stand out by chance, by their `adjusted` p-values.
 """
 
 from __future__ import annotations
@@ -89,8 +89,3 @@ def among_all(changes: Sequence[Change]) -> list[Change]:
     """Each with its p-value adjusted for how many they are: what stands out among them is no chance."""
     each = adjusted([change.p for change in changes]) if changes else ()
     return [replace(change, p=float(p)) for change, p in zip(changes, each, strict=True)]
-
-
-def found(p: npt.ArrayLike, rate: float) -> npt.NDArray[np.bool_]:
-    """Which of many changes are real; a share of at most `rate` of these is expected to be chance."""
-    return adjusted(p) <= rate

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.judge.change import Change, Z, adjusted, chance, found
+from bench.judge.change import Change, Z, adjusted, among_all, chance
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ def test_few_observations_are_less_certain_than_many() -> None:
 
 def test_among_many_cases_each_has_to_stand_out_farther() -> None:
     p = np.array([0.001, *np.linspace(0.2, 1, 9), math.nan])
-    assert found(p, 0.05).tolist() == [True] + [False] * 10
-    assert not found(np.array([0.001, *np.linspace(0.2, 1, 99)]), 0.05).any()
-    assert adjusted([math.nan]).tolist() == [1.0] and not len(found([], 0.05))
+    assert (adjusted(p) <= 0.05).tolist() == [True] + [False] * 10
+    assert adjusted([0.001, *np.linspace(0.2, 1, 99)]).min() > 0.05
+    assert adjusted([math.nan]).tolist() == [1.0] and not len(adjusted([]))
+    changes = [Change(0.1, 0.05, 0.05, each) for each in (0.03, *np.linspace(0.2, 1, 9))]
+    assert (
+        changes[0].verdict(0.01, 0.02) == "SLOWER"
+        and among_all(changes)[0].verdict(0.01, 0.02) == "UNDECIDED"
+    )
