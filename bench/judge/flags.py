@@ -180,7 +180,8 @@ def _least_s(row: Measurement, ceilings: Ceilings) -> float | None:
     cache's copies of as many bytes. Without such ceilings the datasheet bounds it.
     """
     cold = row.cache == "cold"
-    if row.arithmetic in WITHOUT_ROOF:
+    # The peak of an imported run is that of the best of the very rows that are judged.
+    if row.arithmetic in WITHOUT_ROOF or (row.source is not None and not cold):
         return None
     if cold and (roof := calibrated_row(row, ceilings)):
         return roof.lower_bound_s
