@@ -116,7 +116,7 @@ def run(
         raise typer.Exit(2)
     judged = [(run, row) for run in runs(result.rows, without_mixed=True) for row in run.rows]
     timed = [(run, row) for run, row in judged if row.is_timed and row.role == "measurement"]
-    above = [row_name(row) for run, row in timed if "above_roof" in run.flags_of(row)]
+    above = [row_name(row) for run, row in timed if run.surely_above_roof(row)]
     if above:
         typer.echo(f"no number for a verdict: {', '.join(above)} above the roof that bounds it")
     if above or not timed:

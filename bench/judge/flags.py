@@ -173,6 +173,11 @@ def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
     return _above(of_roof(row.median_s, _least_s(row, ceilings)), ABOVE_ROOF)
 
 
+def surely_above_roof(row: Measurement, ceilings: Ceilings, slow_s: float) -> bool:
+    """Whether it is above its roof at the slow end of its interval, too: its run's noise is no excuse."""
+    return _above(of_roof(slow_s, _least_s(row, ceilings)), ABOVE_ROOF)
+
+
 def _least_s(row: Measurement, ceilings: Ceilings) -> float | None:
     """Seconds below which no launch of this can be; None if nothing that is known bounds it.
 

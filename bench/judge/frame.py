@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.judge.flags import SUSPECT, flags, measurable
+from bench.judge.flags import SUSPECT, flags, measurable, surely_above_roof
 from bench.judge.within_run import WithinRun, within_run
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
@@ -137,6 +137,11 @@ class DeviceRun:
             return None, None
         factor = math.exp(within.visit)
         return row.median_s / factor, row.median_s * factor
+
+    def surely_above_roof(self, row: Measurement) -> bool:
+        """Whether every visit of the run would find this row of it above the roof that bounds it."""
+        _, slow_s = self.run_ends_s(row)
+        return slow_s is not None and surely_above_roof(row, self.roof_of(row), slow_s)
 
     @cached_property
     def _within_by_row(self) -> Mapping[int, WithinRun | None]:

@@ -85,6 +85,25 @@ def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path
     assert "2 suspect" in card.left_out
 
 
+@pytest.mark.parametrize(("visits", "surely"), [((0.7, 0.7, 0.7), True), ((0.3, 0.7, 1.6), False)])
+def test_visits_far_apart_leave_open_whether_a_time_is_above_the_roof(
+    visits: tuple[float, ...], surely: bool
+) -> None:
+    """The flag is raised at the median; a gate fails where the noise of the run explains nothing of it."""
+    rows = products(8)
+    for place, one in enumerate(rows):
+        assert one.median_s
+        times = visits if place == 5 else (1.0, 1.001, 0.999)
+        seconds = [one.median_s * share for share in times]
+        rows[place] = dataclasses.replace(
+            lasting(one, times[1]), samples_s=[s for s in seconds for _ in range(20)], visits=3,
+            visit_samples=[20] * 3, visit_at_s=[0.0, 50.0, 100.0], step_s=0.0,
+        )  # fmt: skip
+    (run,) = runs([*ceilings(H100), *rows])
+    assert "above_roof" in run.flags_of(rows[5])
+    assert [run.surely_above_roof(one) for one in rows] == [surely and one is rows[5] for one in rows]
+
+
 def test_a_row_without_a_good_result_has_no_time_in_any_column(tmp_path: Path) -> None:
     rows = products(3)
     rows[1] = dataclasses.replace(rows[1], status="wrong")
