@@ -116,7 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
     given = config.option
     if refusal := _refusal(config):
         _refuse(refusal)
-    values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
+    names = [field.name for field in fields(Options) if field.name != "data"]  # which only `run` gives
+    values = {name: getattr(given, f"bench_{name}") for name in names}
     values["suite"] = given.bench_suite or _usual_suite(config)
     options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:

@@ -21,6 +21,7 @@ from bench.sweep.load import Find, load
 
 if TYPE_CHECKING:
     from bench.device.detect import Device
+    from bench.runner.run import RunResult
     from bench.sweep.load import Case
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
@@ -72,6 +73,12 @@ def run(
         bool, typer.Option("--once", help="Launch one case once, in this process: for a profiler.")
     ] = False,
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="uniform|normal|zeros", help="What inputs are: a GPU's power and clock depend on it."
+        ),
+    ] = "uniform",
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
     bench_precision: PrecisionOption = None,
@@ -88,8 +95,6 @@ def run(
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import detect
-    from bench.judge.flags import INVALID
-    from bench.judge.frame import runs
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
@@ -108,19 +113,28 @@ def run(
             sweeps=[str(path)],
             budget=bench_budget,
             precision=bench_precision,
+            data=data,
             results=(bench_results or RESULTS).absolute(),
         )
         result = measure(options, find)
+    if code := _exit_code(result):
+        raise typer.Exit(code)
+
+
+def _exit_code(result: RunResult) -> int:
+    """What `run` ends with; says which rows are above their roof."""
+    from bench.judge.flags import INVALID
+    from bench.judge.frame import runs
+
     asked = [row for row in result.rows if row.role == "measurement"]
     if result.reason or any(row.status in INVALID for row in asked):
-        raise typer.Exit(2)
+        return 2
     judged = [(run, row) for run in runs(result.rows, without_mixed=True) for row in run.rows]
     timed = [(run, row) for run, row in judged if row.is_timed and row.role == "measurement"]
     above = [row_name(row) for run, row in timed if run.surely_above_roof(row)]
     if above:
         typer.echo(f"no number for a verdict: {', '.join(above)} above the roof that bounds it")
-    if above or not timed:
-        raise typer.Exit(3)
+    return 3 if above or not timed else 0
 
 
 def requested(

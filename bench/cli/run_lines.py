@@ -40,6 +40,8 @@ def opening_lines(run: Run) -> list[str]:
     rounds = f"{run.protocol.visits} rounds, then more until intervals are ±{100 * run.precision:g} %"
     lines.append(f"budget: {limit}; {rounds}; results: {run.folder}")
     lines.append(f"asked for: {asked_text(run.requested)}")
+    if run.data != "uniform":
+        lines.append(f"inputs are {run.data}: such rows are compared with none whose inputs are others")
     lines += filter(None, [run.unlocked])
     if run.resume and not any(left.resumed for left in run.left):
         lines.append(f"nothing to resume: no unfinished run in {run.folder}; a new one begins")

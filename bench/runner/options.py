@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.device.detect import detect, unusable_gpu
 from bench.device.other_processes import OtherProcesses
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.runner.cases import chosen_cases
 from bench.runner.limits import PRECISION
 from bench.runner.run import RESULTS, Run
@@ -19,6 +19,7 @@ from bench.runner.shard import Shard
 from bench.spec import DeviceKind
 from bench.sweep.load import Find
 from bench.sweep.suites import Suite, suites
+from bench.worker.visit import DATA
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
 """Default budget of a run without a suite, wall seconds."""
@@ -41,6 +42,8 @@ class Options:
     budget: str | None = None
     precision: str | None = None
     """Half-width with which a case has visits enough, `1%`; None for the usual one."""
+    data: str = "uniform"
+    """Of what the inputs are: one of DATA."""
     results: Path = RESULTS
     shard: str | None = None
     resume: bool = False
@@ -66,6 +69,7 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
         options.results,
         budget_s(options.budget, device.kind, suite),
         precision(options.precision),
+        _data(options.data),
         options.resume,
         shard=Shard.of(options.shard) if options.shard is not None else None,
         concurrent_gpus=concurrent_gpus(),
@@ -84,6 +88,13 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
             run.interrupted()
             raise
     return run
+
+
+def _data(given: str) -> str:
+    """What --data gives; UserError if inputs cannot be that."""
+    if given not in DATA:
+        raise UserError(unknown("inputs", given, "--data", DATA))
+    return given
 
 
 def budget_s(given: str | None, kind: DeviceKind, suite: Suite | None = None) -> float | None:

@@ -73,6 +73,8 @@ class Run:
     """Wall seconds for the whole run; None for as long as every case needs."""
     precision: float = PRECISION
     """Half-width of the interval within the run with which a case has visits enough, as a share."""
+    data: str = "uniform"
+    """Of what the inputs of measurements are."""
     resume: bool = False
     shard: Shard | None = None
     """The part of the cases that this run is for; None for all of them."""
@@ -258,7 +260,7 @@ class Run:
         began_s, starting_s, case = self.elapsed_s, self.worker.starting_s, due.case
         if due.refusal is None:
             threads = self.worker.threads(case.threads)
-            words = (case, self.protocol, self.budget_s, due.sampling_s, threads, due.is_first)
+            words = (case, self.protocol, self.budget_s, due.sampling_s, threads, due.is_first, self.data)
             result = self.worker.visit(visit_to(*words))
         else:
             result = VisitResult(**due.refusal)

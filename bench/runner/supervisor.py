@@ -51,8 +51,12 @@ def visit_to(
     sampling_s: float,
     threads: int | None,
     first: bool,
+    data: str = "uniform",
 ) -> Visit:
-    """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
+    """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked.
+
+    Its inputs are of such `data`; a ceiling's are as ever.
+    """
     return Visit(
         case.problem.operator,
         case.implementation,
@@ -66,6 +70,7 @@ def visit_to(
         first,
         case.divided,
         kernel_of(case.implementation, case.problem),
+        data=data if case.role == "measurement" else "uniform",
     )
 
 

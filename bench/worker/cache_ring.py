@@ -29,6 +29,7 @@ LARGEST_INTEGER = 127
 
 DATA: Mapping[str, tuple[str, Callable[[torch.Tensor, float], torch.Tensor]]] = {
     "uniform": ("uniform[-1,1]", lambda drawn, tiny: drawn),
+    "normal": ("normal(0,1)", lambda drawn, tiny: math.sqrt(2) * torch.erfinv(drawn * (1 - 2**-23))),
     "hundred": ("uniform[-100,100]", lambda drawn, tiny: 100 * drawn),
     "shifted": ("uniform[999,1001]", lambda drawn, tiny: 1000 + drawn),
     "spikes": ("uniform[-1,1] with 10000 at every 509th", lambda drawn, tiny: _spiked(drawn)),
@@ -47,7 +48,7 @@ def _spiked(drawn: torch.Tensor) -> torch.Tensor:
 
 def fill(dtype: torch.dtype, data: str = "uniform") -> str:
     """The distribution of an arena's numbers, as a text."""
-    if data != "uniform" or dtype.is_floating_point:
+    if dtype.is_floating_point or data == "zeros":
         return DATA[data][0]
     return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]"
 

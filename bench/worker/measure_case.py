@@ -169,7 +169,7 @@ def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) ->
     spent_s = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
     watch = partial(_charged, spent_s)
     clock = bench.clock_named(visit.clock).name
-    result = VisitResult(seed=bench.seed, fill=fill(stored_dtype(problem.dtype)), clock=clock)
+    result = VisitResult(seed=bench.seed, fill=fill(stored_dtype(problem.dtype), visit.data), clock=clock)
     try:
         measured = replace(result, more={})
         _measure(bench, operator, problem, visit, watch, measured)
@@ -190,9 +190,9 @@ def _measure(
     bench: Bench, operator: Operator, problem: Problem, visit: Visit, watch: Watch, result: VisitResult
 ) -> None:
     """Build, check, time and check again; `result` is filled in as far as it goes."""
-    slots = partial(BufferRing, bench, operator, visit.implementation)
+    slots = partial(BufferRing, bench, operator, visit.implementation, data=visit.data)
     clock = bench.clock_named(visit.clock)
-    case = (problem, visit.implementation, visit.cache, visit.threads, clock.name)
+    case = (problem, visit.implementation, visit.cache, visit.threads, clock.name, visit.data)
     known = None if visit.first else bench.prepared.get(case)
     with watch("setup_s"):
         cold = visit.cache == "cold"

@@ -8,6 +8,9 @@ from typing import Any
 
 from bench.store.schema import FIELDS
 
+DATA = ("uniform", "normal", "zeros")
+"""What inputs may be asked to be (cache_ring.py), for which the operators' tolerances hold."""
+
 
 @dataclass(frozen=True)
 class Visit:
@@ -37,6 +40,8 @@ class Visit:
     """FILE:FUNCTION of a custom kernel; empty for an implementation of ours."""
     clock: str | None = None
     """Name of the clock; None: the usual one."""
+    data: str = "uniform"
+    """One of DATA: of what the inputs are."""
 
     def to_json(self) -> dict[str, Any]:
         """The request to the worker, or to one of an earlier commit, which `ab` runs: it has a regime."""

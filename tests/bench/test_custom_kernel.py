@@ -345,6 +345,18 @@ def test_a_kernel_without_a_time_fails_a_gate_although_the_library_beside_it_has
 
 
 @pytest.mark.usefixtures("quickly")
+def test_a_kernel_and_the_library_are_timed_with_the_inputs_that_are_asked_for(
+    mine: Path, tmp_path: Path
+) -> None:
+    words = ["run", "softmax", "rows=64", "length=64", "--kernel", f"{mine}:fills", "--bench-device", "cpu"]
+    words += ["--data", "zeros", "--bench-budget", "inf", "--bench-results", str(tmp_path / "r")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "inputs are zeros: such rows are compared with none" in done.output
+    (path,) = (tmp_path / "r").rglob("*.parquet")
+    assert {row.fill for row in read_rows(path) if row.role == "measurement"} == {"zeros"}
+
+
+@pytest.mark.usefixtures("quickly")
 def test_a_time_above_the_roof_is_no_number_for_a_gate(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,9 @@ import torch
 
 import kernels
 from bench.worker.__main__ import make_bench, respond
+from bench.worker.buffer_ring import BufferRing
 from bench.worker.measure_case import Bench
+from bench.worker.visit import DATA, Visit
 
 KERNELS = """
 import torch
@@ -144,3 +146,27 @@ def test_the_libraries_are_right_beyond(name: str, bench: Bench) -> None:
         with torch.no_grad():
             found = respond(bench, {**asked, "parameters": example.parameters()})
         assert found["status"] in ("ok", "unsupported"), (str(example), found)
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_the_libraries_are_right_with_the_inputs_that_can_be_asked_for(name: str, bench: Bench) -> None:
+    operator = kernels.operator(name)
+    example = min(operator.examples, key=lambda example: example.byte)
+    able = [
+        each.name
+        for each in operator.problem.implementations
+        if not each.cpp_on_cpu and not example.missing(each.name, "cpu", None)
+    ]
+    for data in DATA:
+        visit = Visit(name, able[0], example.parameters(), "warm", 0.01, 10.0, data=data) if able else None
+        with torch.no_grad():
+            found = respond(bench, visit.to_json()) if visit else {"status": "unsupported"}
+        assert found["status"] in ("ok", "unsupported"), (str(example), found)
+
+
+@pytest.mark.parametrize(("data", "mean_square"), [("uniform", 1 / 3), ("normal", 1.0), ("zeros", 0.0)])
+def test_inputs_are_what_was_asked_for(data: str, mean_square: float, bench: Bench) -> None:
+    operator = kernels.operator("softmax")
+    problem = operator.problem(dtype="float32", rows=64, length=1024, direction="forward")
+    (drawn,) = BufferRing(bench, operator, "aten", problem, 1, data).inputs[0]
+    assert drawn.square().mean().item() == pytest.approx(mean_square, rel=0.03)

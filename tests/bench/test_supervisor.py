@@ -14,6 +14,7 @@ from bench.runner.run import Run
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
+from bench.sweep.grammar import Role
 from bench.sweep.load import Case
 from bench.worker.__main__ import respond
 from bench.worker.visit import Visit
@@ -151,6 +152,13 @@ def test_a_launch_may_take_its_share_of_the_budget(
     asked = visit_to(case, protocol("cuda"), budget_s, 0.5, None, first=True)
     answer = WorkerSupervisor(gpu(0), 1).visit(asked)
     assert answer.status == status, answer.reason
+
+
+@pytest.mark.parametrize(("role", "data"), [("measurement", "zeros"), ("roof", "uniform")])
+def test_a_ceiling_has_the_inputs_that_it_always_has(role: Role, data: str) -> None:
+    problem = Doubling(dtype="float32", size=8)
+    case = Case("simulated", "slow", problem, "cold", series="", role=role)
+    assert visit_to(case, protocol("cuda"), None, 0.5, None, first=True, data="zeros").data == data
 
 
 @pytest.mark.parametrize("broken", ["", "operation failed due to a previous error during capture"])
