@@ -50,6 +50,8 @@ STORED_BYTE: Mapping[str, int] = {**ITEM_BYTE, "uint8": 1, "int32": 4}  # type: 
 """The same of all types that tensors of a problem have, results and scales included."""
 PACKED: Mapping[str, int] = {"nvfp4": 2}
 """Elements that share a byte."""
+ASKED_DATA = ("uniform", "normal", "zeros")
+"""What inputs may be asked to be: uniform in [-1, 1], of the standard normal distribution, or 0."""
 
 Capability = tuple[int, int]
 """CUDA compute capability, major and minor."""

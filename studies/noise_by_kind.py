@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.cli.table import lines_of, table
-from bench.judge.compare import JUDGED, Compared, compare
+from bench.judge.compare import compare
+from bench.judge.comparison import JUDGED, Compared
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.work_class import WorkClass, work_of
 from bench.store.parquet import read_rows

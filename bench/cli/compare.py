@@ -14,7 +14,8 @@ from bench.cli.ab_report import default_budget_s
 from bench.cli.table import table_lines
 from bench.format import change_cells, change_text, count_text, duration_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
-from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
+from bench.judge.compare import SAME_WITHIN
+from bench.judge.comparison import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
 from bench.judge.noise import PUBLISHED
 

@@ -16,7 +16,7 @@ import kernels
 from bench.case_name import row_name
 from bench.cli.application import DeviceOption, PrecisionOption, ResultsOption, WallTimeOption
 from bench.errors import UserError, unknown
-from bench.spec import DeviceKind, Problem, is_custom
+from bench.spec import ASKED_DATA, DeviceKind, Problem, is_custom
 from bench.sweep.load import Find, load
 
 if TYPE_CHECKING:
@@ -42,6 +42,21 @@ KernelOption = Annotated[
     ),
 ]
 
+ShapesOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A CSV of sizes, a line each; its columns are parameters: m,n,k."),
+]
+ShowInputsOption = Annotated[
+    bool, typer.Option("--show-inputs", help="Print a file with a kernel to begin with, and measure nothing.")
+]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="Launch one case once, in this process: for a profiler.")
+]
+DataOption = Annotated[
+    str,
+    typer.Option(metavar="|".join(ASKED_DATA), help="What inputs are: a GPU's power and clock depend on it."),
+]
+
 
 def run(
     operator: Annotated[
@@ -59,26 +74,13 @@ def run(
             "m=n=k=64..4096 moves several together.",
         ),
     ] = None,
-    shapes: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A CSV of sizes, a line each; its columns are parameters: m,n,k."),
-    ] = None,
+    shapes: ShapesOption = None,
     implementation: ImplementationOption = "",
     kernel: KernelOption = None,
-    show_inputs: Annotated[
-        bool,
-        typer.Option("--show-inputs", help="Print a file with a kernel to begin with, and measure nothing."),
-    ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Launch one case once, in this process: for a profiler.")
-    ] = False,
+    show_inputs: ShowInputsOption = False,
+    once: OnceOption = False,
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="uniform|normal|zeros", help="What inputs are: a GPU's power and clock depend on it."
-        ),
-    ] = "uniform",
+    data: DataOption = "uniform",
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
     bench_precision: PrecisionOption = None,
@@ -99,6 +101,8 @@ def run(
     from bench.runner.run import RESULTS
 
     words = [operator, *(given or [])]
+    if once and data != "uniform":
+        raise UserError(f"run --once: launches with uniform inputs; --data {data} is for what is timed")
     if once:
         launch_once(words, implementation, kernel or [], cache, bench_device)
         return

@@ -11,205 +11,36 @@
     SAME_WITHIN on a CPU.
 *   All else is UNDECIDED: the effect's interval says how much may be hidden.
 
-The cases of an operator are judged together, too: the mean effects have the same verdicts, and count.
-There, and by its ceilings, a machine that became slower as a whole is SLOWER.
+What is then known of a whole comparison is in bench/judge/comparison.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
-from typing import Literal, get_args
-
-import numpy as np
+from typing import get_args
 
 from bench.environment.chosen_code import environment_change
 from bench.format import change_text
 from bench.judge.change import LEVEL, Change, Z, among_all, chance
 from bench.judge.comparability import Difference, differing, waved
+from bench.judge.comparison import LEAST, MINIMUM_EFFECT, WHOLE, Compared, Comparison, Verdict
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
-from bench.judge.noise import HOUR_S, HOURS_APART, is_published
+from bench.judge.noise import HOUR_S, HOURS_APART
 from bench.judge.work_class import WorkClass, work_of
 from bench.store.schema import Measurement, RunKey
 
-Verdict = Literal["SLOWER", "FASTER", "SAME", "UNDECIDED", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
-JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNDECIDED")
-"""Verdicts on comparable cases."""
-
-MINIMUM_EFFECT = 0.01
-"""Least difference of medians that counts, as a share of the smaller."""
-LEAST = math.log1p(MINIMUM_EFFECT)
 SAME_WITHIN: Mapping[str, Mapping[WorkClass, float]] = {
     "cpu": {work: 0.10 if work is WorkClass.COMPUTE else 0.25 for work in WorkClass}
 }
 """Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Chosen,
 not measured: what the intervals of quiet nights of a shared CPU leave room for."""
-
-WHOLE = "the machine as a whole"
 Pair = tuple[CaseKey, CaseInRun, CaseInRun]
 """A case that both sides timed."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One case and its verdict."""
-
-    case: CaseKey
-    verdict: Verdict
-    reason: str = ""
-    """Why, in words that many cases share: to be counted. Empty for SLOWER, FASTER and SAME."""
-    detail: str = ""
-    """What is this case's own about it."""
-    effect: Change | None = None
-    """The effect of comparable cases, unless an interval is unknown."""
-    before_s: float | None = None
-    after_s: float | None = None
-    role: str = "measurement"
-    """What its rows are for."""
-    shared: float = 0.0
-    """The part of the effect's half-width, |ln|, that all cases of an operator may share."""
-
-    @property
-    def is_ceiling(self) -> bool:
-        """Whether it is a ceiling: these are judged apart."""
-        return self.role != "measurement"
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The geometric mean effect over the comparable cases of an operator, and its verdict."""
-
-    operator: str
-    effect: Change
-    cases: int
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Everything that two sides say of one another."""
-
-    before: Side
-    after: Side
-    shifts: Mapping[tuple[RunKey, RunKey], Shift]
-    """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
-    cases: tuple[Compared, ...]
-    """The cases by verdict in the order of Verdict, then the biggest effect first, then by name."""
-    waved: tuple[Difference, ...] = ()
-    """Blocking facts that differed and were waved through."""
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    """Blocking fact -> pairs of which one side or both do not know it."""
-    environments: tuple[str, ...] = ()
-    """What chose other code on one side than on the other: variables, settings, instructions."""
-
-    def of(self, *verdicts: Verdict) -> list[Compared]:
-        """The cases with one of these verdicts."""
-        return [case for case in self.cases if case.verdict in verdicts]
-
-    @property
-    def kind(self) -> str:
-        """The kind of device that was measured before: cpu | cuda."""
-        return next((look.row.device_kind for look in self.before.looks.values()), "")
-
-    @property
-    def comparable(self) -> int:
-        """Cases that got a verdict on their times."""
-        return len(self.of(*JUDGED))
-
-    @property
-    def in_common(self) -> int:
-        """Cases that both sides have."""
-        return len(self.cases) - len(self.of("NEW", "GONE"))
-
-    @property
-    def renamed(self) -> int:
-        """Cases that are the same work in sweeps of other names, and for that reason not compared."""
-        return sum("sweep" in each.reason.split(", ") for each in self.of("NOT COMPARABLE"))
-
-    @property
-    def published(self) -> int:
-        """Of those, the cases whose noise between runs is other people's on both sides."""
-        sides = self.before.looks, self.after.looks
-        judged = [
-            [looks[each.case].row for looks in sides if each.case in looks] for each in self.of(*JUDGED)
-        ]
-        return sum(all(map(is_published, rows)) for rows in judged)
-
-    @property
-    def same_run(self) -> bool:
-        """Whether some run stands on both sides, so that rows are compared with themselves."""
-        return bool(self.before.runs.keys() & self.after.runs.keys())
-
-    @property
-    def same_commit(self) -> bool:
-        """Whether two runs of one commit are compared: every FASTER and SLOWER is then a false alarm."""
-        commits = self.before.facts["commit"], self.after.facts["commit"]
-        alike = not self.waved and not self.same_run and not self.environments
-        return commits[0] == commits[1] and len(commits[0]) == 1 and alike
-
-    @property
-    def exit_code(self) -> int:
-        """1: a case, an operator or the machine is SLOWER, whatever else; 2: any INVALID; 3: nothing decided.
-
-        0: something was decided, and nothing became slower.
-        """
-        verdicts = {*(each.verdict for each in self.cases), *(mean.verdict for mean in self.means)}
-        if "SLOWER" in verdicts or any(moved.by > 0 for moved in self.machine.values()):
-            return 1
-        if "INVALID" in verdicts:
-            return 2
-        return 0 if verdicts & {"FASTER", "SAME"} else 3
-
-    @property
-    def machine(self) -> Mapping[str, Shift]:
-        """What of the machine surely became slower or faster -> by how much; between any two runs."""
-        return {
-            what: moved
-            for shift in self.shifts.values()
-            for what, moved in (
-                *((f"the machine's {work.text}", of_work) for work, of_work in shift.by_work.items()),
-                (WHOLE, shift),
-            )
-            if _moved(moved)
-        }
-
-    @cached_property
-    def means(self) -> Sequence[Mean]:
-        """Mean effects of the operators by name; that of ceilings, which are no one's aim, is a separate one.
-
-        The interval adds as squares what all cases of a run may share, the noise between runs, and what the
-        cases' own intervals leave: it is that of the mean of these cases, however much they differ. For a
-        verdict it is widened by the square root of two: what cases share is known from their own intervals.
-        """
-        made = []
-        for is_ceiling in (False, True):
-            of: dict[str, list[Compared]] = defaultdict(list)
-            for each in self.cases:
-                if each.effect is not None and each.is_ceiling is is_ceiling:
-                    of[f"{'ceilings: ' * is_ceiling}{each.case.operator}"].append(each)
-            for (name, cases), mean in zip(of.items(), among_all(list(map(_mean, of.values()))), strict=True):
-                verdict = cases[0].verdict if len(cases) == 1 else mean.verdict(LEAST, LEAST)
-                made.append(Mean(name, mean, len(cases), verdict))
-        return sorted(made, key=lambda mean: mean.operator)
-
-
-def _moved(shift: Shift) -> bool:
-    return shift.is_sure and abs(shift.by) >= LEAST
-
-
-def _mean(cases: Sequence[Compared]) -> Change:
-    effects = [each.effect for each in cases if each.effect is not None]
-    mean = float(np.mean([effect.log for effect in effects]))
-    halves = np.array([(effect.down + effect.up) / 2 for effect in effects])
-    shared = np.array([each.shared for each in cases])
-    own = float(np.sqrt(np.sum(np.maximum(halves**2 - shared**2, 0)))) / len(cases)
-    half = math.hypot(own, float(np.mean(shared)))
-    return Change(mean, half, half, float(chance(mean, math.sqrt(2) * half / Z)))
 
 
 def compare(
@@ -271,29 +102,20 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | Non
     another name, is a pair too: that is then the fact that differs. Only what has no partner is paired so.
     """
     ones, others = dict(before.looks), dict(after.looks)
-    for alike in (_case, _problem, _work):
+    alike: Sequence[Callable[[CaseKey, CaseInRun], tuple[str, ...]]] = (
+        lambda case, look: case,
+        lambda case, look: case[:4],  # in whatever manner
+        lambda case, look: (*case[1:], look.row.role),  # in whatever sweep; a ceiling is no measurement
+    )
+    for key in alike:
         partners: dict[tuple[str, ...], list[CaseKey]] = defaultdict(list)
         for case, look in others.items():
-            partners[alike(case, look)].append(case)
+            partners[key(case, look)].append(case)
         for case, look in list(ones.items()):
-            if found := partners[alike(case, look)]:
+            if found := partners[key(case, look)]:
                 yield case, ones.pop(case), others.pop(found.pop(0))
     yield from ((case, look, None) for case, look in ones.items())
     yield from ((case, None, look) for case, look in others.items())
-
-
-def _case(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
-    return case
-
-
-def _problem(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
-    """The case in whatever manner: the cache cold or warm, one thread or all."""
-    return case[:4]
-
-
-def _work(case: CaseKey, look: CaseInRun) -> tuple[str, ...]:
-    """The case in whatever sweep, which has no part in the time. A ceiling is none of a measurement's."""
-    return (*case[1:], look.row.role)
 
 
 def _unpaired(

@@ -16,10 +16,9 @@ from bench.runner.cases import chosen_cases
 from bench.runner.limits import PRECISION
 from bench.runner.run import RESULTS, Run
 from bench.runner.shard import Shard
-from bench.spec import DeviceKind
+from bench.spec import ASKED_DATA, DeviceKind
 from bench.sweep.load import Find
 from bench.sweep.suites import Suite, suites
-from bench.worker.visit import DATA
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
 """Default budget of a run without a suite, wall seconds."""
@@ -43,7 +42,7 @@ class Options:
     precision: str | None = None
     """Half-width with which a case has visits enough, `1%`; None for the usual one."""
     data: str = "uniform"
-    """Of what the inputs are: one of DATA."""
+    """Of what the inputs are: one of ASKED_DATA."""
     results: Path = RESULTS
     shard: str | None = None
     resume: bool = False
@@ -92,8 +91,8 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
 
 def _data(given: str) -> str:
     """What --data gives; UserError if inputs cannot be that."""
-    if given not in DATA:
-        raise UserError(unknown("inputs", given, "--data", DATA))
+    if given not in ASKED_DATA:
+        raise UserError(unknown("inputs", given, "--data", ASKED_DATA))
     return given
 
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from bench.store.schema import FIELDS
 
-DATA = ("uniform", "normal", "zeros")
-"""What inputs may be asked to be (cache_ring.py), for which the operators' tolerances hold."""
-
 
 @dataclass(frozen=True)
 class Visit:
@@ -41,7 +38,7 @@ class Visit:
     clock: str | None = None
     """Name of the clock; None: the usual one."""
     data: str = "uniform"
-    """One of DATA: of what the inputs are."""
+    """One of ASKED_DATA: of what the inputs are."""
 
     def to_json(self) -> dict[str, Any]:
         """The request to the worker, or to one of an earlier commit, which `ab` runs: it has a regime."""

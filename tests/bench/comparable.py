@@ -19,7 +19,8 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 
 from bench.judge import frame
-from bench.judge.compare import JUDGED, Compared, Comparison, Verdict, compare
+from bench.judge.compare import compare
+from bench.judge.comparison import JUDGED, Compared, Comparison, Verdict
 from bench.judge.comparison_side import Bound
 from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol

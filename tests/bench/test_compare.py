@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.cli.compare import comparison_lines
-from bench.judge.compare import Comparison
+from bench.judge.comparison import Comparison
 from bench.judge.noise import PUBLISHED, USUAL
 from bench.judge.work_class import WorkClass, work_of
 from bench.runner.merge_visits import joined

@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
-from bench.judge.compare import Comparison
+from bench.judge.comparison import Comparison
 from bench.judge.comparison_side import side
 from bench.judge.frame import runs
 from bench.store.schema import Measurement

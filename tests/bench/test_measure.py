@@ -15,14 +15,11 @@ import pytest
 import torch
 
 from bench.environment.chosen_code import NAMES, chosen_code
-from bench.runner.limits import launch_limit_s
 from bench.sampling.protocol import Protocol
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator
 from bench.store.schema import FIELDS
-from bench.worker import cache_ring
 from bench.worker.__main__ import make_bench, respond
-from bench.worker.buffer_ring import BufferRing
-from bench.worker.cache_ring import Arena, Plan, RingSampler, plan
+from bench.worker.cache_ring import RingSampler
 from bench.worker.clock import GraphClock, HostClock
 from bench.worker.measure_case import Bench, check, measure
 from bench.worker.memory import Memory
@@ -437,17 +434,6 @@ def test_another_visit_repeats_no_set_up_and_finds_a_kernel_that_has_gone_wrong(
         assert "after timing" in result.reason and result.median_s is None
 
 
-def test_samples_that_a_disturbed_first_launch_made_too_short_are_longer_in_the_next_visit() -> None:
-    cuda, disturbed = SimulatedCuda(), itertools.chain([1.0] * 4, [100.0] * 4, itertools.repeat(1.0))
-    bench, problem = simulated_bench(cuda), Product(dtype="float32", size=64, speed=2 * 64**3 / 100e-6)
-    operator = of_products(cuda, disturbed=lambda: next(disturbed))
-    asked = visit("good", problem, (0.2, 1.0), cache="warm")
-    short, long = (measure(bench, operator, problem, replace(asked, first=first)) for first in (True, False))
-    assert (short.status, long.status) == ("ok", "ok")
-    least_s = bench.protocol.least_sample_s
-    assert short.launches * 100e-6 < least_s <= long.launches * 100e-6
-
-
 def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
     try:
         raise TypeError("cannot convert None to tensor")
@@ -470,25 +456,6 @@ def test_a_row_shows_why_a_launch_cannot_be_built(name: str, status: str, reason
     facts = run(name, 64, operator=operator, bench=bench)
     assert (facts.status, facts.reason) == (status, reason) and facts.median_s is None
     assert check(bench, operator, name, Doubling(dtype="float32", size=64)) == VisitResult(status, reason)
-
-
-def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
-    cuda = SimulatedCuda()
-    facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=(0.5, 1.0))
-    assert facts.status == "skipped"
-    assert facts.reason == "launches took 3 and 3 s here; the budget allows 1 s"
-
-
-def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
-    """1 ms an element: 64 take 64 ms, a million would take a quarter of an hour."""
-    cuda = SimulatedCuda()
-    bench, limits = simulated_bench(cuda), (0.5, 1.0)
-    for _ in range(2):
-        facts = run("slow", 1 << 20, cuda=cuda, bench=bench, limits=limits, seconds_each=1e-3)
-        assert facts.status == "skipped", facts
-        assert "would take about 1e+03 s; the budget allows 1 s" in facts.reason
-    assert cuda.largest == 64
-    assert run("slow", 1 << 10, limits=limits, seconds_each=1e-7).status == "ok"
 
 
 @pytest.mark.parametrize("fails", ["parts", "build"])
@@ -517,92 +484,6 @@ def test_a_time_that_cannot_be_divided_stays_a_time(fails: str, monkeypatch: pyt
     assert facts.more["parts_by"] == f"not divided: {why}"
 
 
-class Product(Doubling):
-    """A matrix product by its count, which takes what it counts at a rate of the simulated device."""
-
-    speed: float
-
-    def probe(self) -> Product:
-        return self.model_copy(update={"size": 256})
-
-    @property
-    def flop(self) -> int:
-        return 2 * self.size**3
-
-
-class HostCosts(SimulatedCuda):
-    """A host that takes 25 to 65 us to queue and 10 us to wait, and now and then is interrupted."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        chance = random.Random(seed)
-        self.stall = lambda: chance.uniform(25e-6, 65e-6) + 300e-6 * (chance.random() < 0.05)
-
-    def synchronize(self) -> None:
-        super().synchronize()
-        self.host_s += 10e-6
-
-
-def of_products(cuda: SimulatedCuda, disturbed: Callable[[], float] = lambda: 1.0) -> Operator:
-    """The operator of products; `disturbed` is how many times as long a launch takes as by itself."""
-
-    def build(problem: Product, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
-
-        def kernel() -> float:
-            torch.mul(x, 2, out=y)
-            return disturbed() * problem.flop / problem.speed
-
-        def call() -> torch.Tensor:
-            cuda.launch(kernel)
-            return y
-
-        return Launch(call, (y,))
-
-    return replace(with_implementation(cuda, build), problem=Product)
-
-
-def product(cuda: SimulatedCuda, size: int, speed: float, budget_s: float, **more: Any) -> VisitResult:
-    """What comes of one visit to a product of this side, at so many FLOP/s, in a run of this budget."""
-    problem = Product(dtype="float32", size=size, speed=speed)
-    asked = visit("good", problem, (0.5, launch_limit_s(budget_s)))
-    return measure(simulated_bench(cuda), of_products(cuda, **more), problem, asked)
-
-
-@pytest.mark.parametrize("budget_s", [60.0, 155.0, 600.0])
-def test_a_host_however_slow_refuses_no_launch_of_a_quick_device(budget_s: float) -> None:
-    """8192 a side at 700 TFLOP/s are 1.6 ms; what 256 a side take is queueing and waiting."""
-    for seed in range(10):
-        facts = product(HostCosts(seed), 8192, 7e14, budget_s)
-        assert facts.status == "ok", facts.reason
-        assert facts.median_s == pytest.approx(2 * 8192**3 / 7e14, rel=0.02)
-
-
-@pytest.mark.parametrize(("side", "status"), [(1024, "ok"), (8192, "skipped")])
-def test_a_kernel_without_a_fast_path_is_refused_by_two_readings_within_a_second(
-    side: int, status: str
-) -> None:
-    """2 GFLOP/s: 256 a side take 17 ms, 8192 would take nine minutes, 1024 the second that there is."""
-    facts = product(cuda := HostCosts(1), side, 2e9, 700.0)
-    assert facts.status == status, facts.reason
-    if status == "skipped":
-        assert " took 0.0168 and 0.0168 s by the graph clock, 2 GFLOP/s" in facts.reason
-        assert "would take about 5.5e+02 s; the budget allows 1.2 s" in facts.reason
-        assert cuda.host_s < 1.0
-
-
-@pytest.mark.parametrize(
-    ("side", "calm_s", "factors"), [(2048, 0.7, (30.0, 33.0, 29.0, 36.0, 31.0)), (256, 0.3, (30.0, 33.0))]
-)
-def test_launches_that_a_neighbour_disturbed_refuse_nothing(
-    side: int, calm_s: float, factors: tuple[float, ...]
-) -> None:
-    """The first launches take thirty times as long, of the probe or of what needs none; then it is calm."""
-    disturbed = itertools.chain(factors, itertools.repeat(1.0))
-    facts = product(SimulatedCuda(), side, 2 * side**3 / calm_s, 600.0, disturbed=lambda: next(disturbed))
-    assert facts.status == "ok", facts.reason
-
-
 def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:
     """The clock drops by 30 % while sampling: the interval must reach the new value or say unconverged."""
     cuda = SimulatedCuda()
@@ -612,93 +493,3 @@ def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> 
     assert facts.status == "ok"
     covered = facts.low_s <= 1.3 * COLD_S <= facts.high_s * 1.01
     assert covered or facts.stop != "converged"
-
-
-@pytest.mark.parametrize("byte", [1, 100, 10_000, 1 << 20, 1 << 24, 1 << 28])
-def test_a_cold_ring_never_meets_its_own_data(byte: int) -> None:
-    protocol = Protocol()
-    cache = 50 << 20
-    found = plan(byte, cache, True, 100 << 30, protocol)
-    between = (found.slots - 1) * byte
-    assert found.flushed or between >= protocol.ring_factor * cache or byte >= protocol.ring_factor * cache
-    assert found.slots <= protocol.most_slots
-    assert found.slots * byte <= 50 << 30
-
-
-def test_a_ring_stays_within_half_of_the_memory() -> None:
-    assert plan(1 << 20, 50 << 20, True, 20 << 20, Protocol()) == Plan(10, True)
-    with pytest.raises(MemoryError, match=r"needs 0\.9 GB of the 1\.0 GB that are free"):
-        plan(900_000_000, 50 << 20, True, 1_000_000_000, Protocol())
-
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn)
-
-
-@pytest.mark.parametrize(("dtype", "most"), [*((dtype, 1) for dtype in FLOATS), (torch.int8, 127)])
-def test_the_arena_hands_out_uniform_values_never_twice_in_one_reservation(
-    dtype: torch.dtype, most: int
-) -> None:
-    """Whole numbers as far from 0 either way: no bias."""
-    arena = Arena(torch.device("cpu"), dtype, random.randrange(1 << 30), 0)
-    arena.reserve(1 << 20)
-    first, second = arena.view((100, 333)), arena.view((7, 3))
-    assert first.shape == (100, 333) and first.is_contiguous()
-    assert second.data_ptr() >= first.data_ptr() + first.nbytes
-    assert second.data_ptr() % cache_ring.ALIGN_BYTE == first.data_ptr() % cache_ring.ALIGN_BYTE
-    values = first.double() / most
-    assert -1 <= values.min() < -0.9 and 0.9 < values.max() <= 1
-    assert abs(values.mean()) < 0.05 and values.unique().numel() > 100
-    assert (values == 0).double().mean() < 0.01
-    if most > 1:
-        assert values.min() == -1 and values.max() == 1
-
-
-def test_the_arena_goes_on_past_its_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Arena, "period", 101)
-    arena = Arena(torch.device("cpu"), torch.float32, 1, 0)
-    for elements in (50, 101, 330, 1000):
-        arena.reserve(4 * elements)
-        values = arena.view((elements,))
-        assert values.abs().max() <= 1 and values.std() > 0.4
-        if elements > 101:
-            assert torch.equal(values[101:], values[:-101])
-
-
-def test_tensors_of_another_type_differ_from_each_other() -> None:
-    """Else a weight and a bias would be one, and a kernel that takes one for the other would be right."""
-    bench = simulated_bench(cuda := SimulatedCuda())
-    operator = doubling(cuda)
-    given: list[torch.Tensor] = []
-
-    def inputs(problem: Doubling, uniform: Uniform) -> tuple[torch.Tensor, ...]:
-        given.extend(uniform(64, dtype=torch.float64) for _ in range(2))
-        return (uniform(problem.size),)
-
-    BufferRing(bench, replace(operator, inputs=inputs), "good", Doubling(dtype="float32", size=8), 2)
-    assert len({tuple(tensor.tolist()) for tensor in given}) == 4
-    assert all(-1 <= float(tensor.min()) < -0.5 < 0.5 < float(tensor.max()) <= 1 for tensor in given)
-
-
-def test_more_inputs_than_a_problem_counts_are_refused_however_many_a_slot_has() -> None:
-    bench = simulated_bench(cuda := SimulatedCuda())
-    operator, problem = doubling(cuda), Doubling(dtype="float32", size=999)
-
-    def slots(sizes: list[int]) -> BufferRing:
-        operator_of_many = replace(operator, inputs=lambda _, uniform: tuple(map(uniform, sizes)))
-        built = {"good": lambda problem, x, *rest: operator.implementations["good"](problem, x)}
-        return BufferRing(bench, replace(operator_of_many, implementations=built), "good", problem, 3)
-
-    many = slots([1] * 999).inputs
-    assert len({tensor.data_ptr() for inputs in many for tensor in inputs}) == 3 * 999
-    with pytest.raises(MemoryError, match="elements requested"):
-        slots([1 << 20])
-
-
-def test_arenas_of_other_types_are_given_back_when_memory_is_short() -> None:
-    bench = simulated_bench(SimulatedCuda())
-    bench.arena(torch.float32, 1 << 12)
-    assert bench.arena(torch.float64, 1 << 12).byte >= 1 << 12
-    assert len(bench._arenas) == 2
-    bench.free_byte = lambda: 1 << 12
-    bench.arena(torch.float16, 1 << 12)
-    assert list(bench._arenas) == [(torch.float16, "uniform")]

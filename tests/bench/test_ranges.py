@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import kernels
+from bench.spec import ASKED_DATA
 from bench.worker.__main__ import make_bench, respond
 from bench.worker.buffer_ring import BufferRing
 from bench.worker.measure_case import Bench
-from bench.worker.visit import DATA, Visit
+from bench.worker.visit import Visit
 
 KERNELS = """
 import torch
@@ -157,7 +158,7 @@ def test_the_libraries_are_right_with_the_inputs_that_can_be_asked_for(name: str
         for each in operator.problem.implementations
         if not each.cpp_on_cpu and not example.missing(each.name, "cpu", None)
     ]
-    for data in DATA:
+    for data in ASKED_DATA:
         visit = Visit(name, able[0], example.parameters(), "warm", 0.01, 10.0, data=data) if able else None
         with torch.no_grad():
             found = respond(bench, visit.to_json()) if visit else {"status": "unsupported"}

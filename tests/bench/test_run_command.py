@@ -75,6 +75,7 @@ def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
         (["gemm", "m=8..4", "n=k=8"], "empty range: from 8 is above to 4"),
         (["gemm", HUGE, "--implementation", "onednn"], "for cannot run on cpu: needs 12000 GB; cpu has"),
         (["softmax", "rows=1", "length=4", "--data", "ones"], "--data has no inputs 'ones'; it has uniform,"),
+        (["softmax", "rows=1", "length=4", "--data", "zeros", "--once"], "launches with uniform inputs"),
     ],
 )
 def test_bad_input_is_one_sentence_without_the_file(given: list[str], says: str, tmp_path: Path) -> None:
