@@ -34,6 +34,7 @@ from bench.device.detect import Device
 from bench.judge import change
 from bench.judge.change import Change, chance
 from bench.judge.work_class import WorkClass, work_from_memory
+from bench.runner.limits import unless_too_quick
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
@@ -203,7 +204,8 @@ def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, C
     def visit(case: Case, side: Side) -> VisitResult:
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
-        return supervisors[side].visit(visit_to(case, settings, None, sampling_s, threads, first=False))
+        asked = visit_to(case, settings, None, sampling_s, threads, first=False)
+        return unless_too_quick(supervisors[side].visit(asked), case, device)
 
     def close() -> None:
         for supervisor in supervisors.values():

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bench.device.detect import Device
-from bench.model.roofline import traffic
-from bench.runner.limits import impossible
+from bench.runner.limits import impossible, memory_traffic
 from bench.sweep.load import Case
 
 COPY = 0.5
@@ -35,7 +34,7 @@ def needed_ceilings(requested: Iterable[Case], ceilings: Iterable[Case], device:
     }
     warm = {case.threads for case in able if case.cache == "warm"}
     measured = sorted({written_share(case) for case in ceilings if is_pass(case)})
-    shares = {_written_share(case, device) for case in able if case.problem.byte}
+    shares = {memory_traffic(case, device)[1] for case in able if case.problem.byte}
     passes = {near for share in shares for near in _neighbours(share, measured)} | {COPY}
 
     def rank(ceiling: Case) -> tuple[int, int] | None:
@@ -66,13 +65,6 @@ def needed_ceilings(requested: Iterable[Case], ceilings: Iterable[Case], device:
 def written_share(case: Case) -> float:
     """Share of a ceiling's bytes that are written."""
     return case.problem.byte_written / case.problem.byte
-
-
-def _written_share(case: Case, device: Device) -> float:
-    """Share of the bytes of a launch that reach memory that are written."""
-    problem, name = case.problem, case.implementation
-    moved, again = problem.byte_moved(name), problem.byte_again(name)
-    return float(traffic(moved, again, problem.moved_written(name), device.cache_byte)[1])
 
 
 def _unit(case: Case) -> tuple[str, str, str]:

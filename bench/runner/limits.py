@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from bench.device.datasheet import find_datasheet
 from bench.device.detect import Device
+from bench.format import seconds_text
+from bench.judge.flags import ABOVE_ROOF
+from bench.model.roofline import datasheet_s, traffic
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 
 PRECISION = 0.01
 """Half-width of the interval within a run, as a share of the median, with which a case has enough visits."""
@@ -32,3 +38,23 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
         need, have = case.problem.byte / 1e9, device.memory_byte / 1e9
         return {"status": "skipped", "reason": f"needs {need:.0f} GB; {device} has {have:.0f} GB"}
     return None
+
+
+def unless_too_quick(result: VisitResult, case: Case, device: Device) -> VisitResult:
+    """The result, or `escaped` where the datasheet allows no time as short: for what measures no ceilings."""
+    problem = case.problem
+    byte = memory_traffic(case, device)[0] if case.cache == "cold" else 0.0
+    sheet = find_datasheet(device.name)
+    least_s = datasheet_s(problem.flop, byte, problem.arithmetic, problem.dtype, sheet)
+    if not least_s or not result.median_s or ABOVE_ROOF * result.median_s >= least_s:
+        return result
+    took = f"{seconds_text(result.median_s)} is less than the {seconds_text(least_s)} of the datasheet's roof"
+    return replace(result, status="escaped", reason=f"no time for no work: {took}")
+
+
+def memory_traffic(case: Case, device: Device) -> tuple[float, float]:
+    """(bytes of a launch that reach memory, the share of them that are written)."""
+    problem, name = case.problem, case.implementation
+    moved, again = problem.byte_moved(name), problem.byte_again(name)
+    byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
+    return float(byte), float(share)

@@ -1,4 +1,4 @@
-"""How long a launch takes, found before it is timed: too long is refused, and no single reading decides."""
+"""How long a launch takes, found before it is timed: too long is refused, too short is no time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from bench.runner.limits import launch_limit_s
+from bench.cli.list_cases import of_datasheet
+from bench.device.datasheet import find_datasheet
+from bench.runner.limits import launch_limit_s, unless_too_quick
 from bench.spec import Launch, Operator
+from bench.sweep.grammar import Cache
+from bench.sweep.load import Case
 from bench.worker.measure_case import measure
 from bench.worker.visit import VisitResult
+from kernels.gemm.problem import Gemm
+from kernels.stream.problem import Stream
 from tests.bench.simulated import Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.bench.test_measure import run, visit, with_implementation
 
@@ -133,3 +139,32 @@ def test_samples_that_a_disturbed_first_launch_made_too_short_are_longer_in_the_
     assert (short.status, long.status) == ("ok", "ok")
     least_s = bench.protocol.least_sample_s
     assert short.launches * 100e-6 < least_s <= long.launches * 100e-6
+
+
+GEMM = Gemm(m=4096, n=4096, k=4096, dtype="float16")  # 139 us at an H100's 989 TFLOP/s
+COPY = Stream(kind="copy", length=1 << 26, dtype="float32")  # 160 us at its 3.35 TB/s
+
+
+@pytest.mark.parametrize(
+    ("problem", "cache", "median_s", "status"),
+    [
+        (GEMM, "warm", 140e-6, "ok"),
+        (GEMM, "warm", 130e-6, "escaped"),
+        (COPY, "cold", 165e-6, "ok"),
+        (COPY, "cold", 150e-6, "escaped"),
+        (COPY, "warm", 150e-6, "ok"),
+    ],
+)
+def test_a_time_that_no_such_gpu_can_take_is_none(
+    problem: Any, cache: Cache, median_s: float, status: str
+) -> None:
+    """Where no ceilings are measured: in ab and in the fixture. A CPU has no datasheet."""
+    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
+    assert sheet is not None
+    device = replace(of_datasheet(sheet), name="NVIDIA H100 80GB HBM3")
+    case = Case("mine", problem.implementations[0].name, problem, cache, series="", role="measurement")
+    result = VisitResult(median_s=median_s)
+    found = unless_too_quick(result, case, device)
+    assert found.status == status, found.reason
+    assert status == "ok" or "of the datasheet's roof" in found.reason
+    assert unless_too_quick(result, case, replace(device, name="AMD EPYC")) == result
