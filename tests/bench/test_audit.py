@@ -84,7 +84,7 @@ def in_a_thread(x, out):
 def later(x, out):
     while last:
         last.pop().result()
-    last.append(pool.submit(torch.softmax, x, 1, out=out))
+    last.append(pool.submit(lambda: [torch.softmax(x, 1, out=out) for _ in range(9)]))
 
 def ahead(x):
     key = x.data_ptr(), x.shape
@@ -121,8 +121,9 @@ REFUSED = {
     "once": NO_WORK,
     "where_poisoned": NO_WORK,
     "every_third": "escaped no time for no work: (relative error|launches with the same inputs)",
+    # What another thread writes may be there when a first launch is checked, or not.
     "in_a_thread": "(escaped no time for no work|wrong).*",
-    "later": "escaped no time for no work",
+    "later": "(escaped no time for no work|wrong).*",
     "ahead": NO_WORK,
     "goes_on": r"escaped no time for no work: its thread .* goes on computing",
     "scribbles": "escaped no time for no work: it changes its inputs",
