@@ -79,12 +79,12 @@ def every_third(x, out):
         torch.softmax(x, 1, out=out)
 
 def in_a_thread(x, out):
-    threading.Thread(target=lambda: [torch.softmax(x, 1, out=out) for _ in range(9)]).start()
+    threading.Thread(target=lambda: [torch.softmax(x, 1, out=out) for _ in range(300)]).start()
 
 def later(x, out):
     while last:
         last.pop().result()
-    last.append(pool.submit(lambda: [torch.softmax(x, 1, out=out) for _ in range(9)]))
+    last.append(pool.submit(lambda: [torch.softmax(x, 1, out=out) for _ in range(300)]))
 
 def ahead(x):
     key = x.data_ptr(), x.shape
