@@ -11,7 +11,7 @@ from bench.cli.run_command import cases_of
 from bench.device.lock import device_lock
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
-from bench.runner.limits import unless_too_quick
+from bench.runner.limits import earlier_ceilings, unless_too_quick
 from bench.runner.run import Run
 from bench.runner.supervisor import visit_to
 
@@ -77,4 +77,5 @@ def measured(
             pass
         threads = worker.threads("all")
         visit = visit_to(cases[0], run.protocol, None, SAMPLING_S, threads, first=True)
-        return unless_too_quick(worker.visit(visit), cases[0], device).columns()
+        earlier = earlier_ceilings(device, run.results)
+        return unless_too_quick(worker.visit(visit), cases[0], device, earlier).columns()

@@ -34,7 +34,8 @@ from bench.device.detect import Device
 from bench.judge import change
 from bench.judge.change import Change, chance
 from bench.judge.work_class import WorkClass, work_from_memory
-from bench.runner.limits import unless_too_quick
+from bench.runner.limits import earlier_ceilings, unless_too_quick
+from bench.runner.run import RESULTS
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
@@ -197,6 +198,7 @@ def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
 @contextmanager
 def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, Callable[[], None]]]:
     """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders."""
+    earlier = earlier_ceilings(device, RESULTS)
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
     roots: dict[Side, Path] = {"old": old, "new": new}
     supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}
@@ -205,7 +207,7 @@ def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, C
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
         asked = visit_to(case, settings, None, sampling_s, threads, first=False)
-        return unless_too_quick(supervisors[side].visit(asked), case, device)
+        return unless_too_quick(supervisors[side].visit(asked), case, device, earlier)
 
     def close() -> None:
         for supervisor in supervisors.values():

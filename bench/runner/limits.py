@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import pyarrow.compute as pc
 
 from bench.device.datasheet import find_datasheet
 from bench.device.detect import Device
 from bench.format import seconds_text
 from bench.judge.flags import ABOVE_ROOF
-from bench.model.roofline import datasheet_s, traffic
+from bench.model.ceilings import Ceilings, by_run
+from bench.model.roofline import calibrated, datasheet_s, traffic
+from bench.store import parquet
+from bench.store.schema import FIELDS
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 
@@ -40,16 +47,38 @@ def impossible(case: Case, device: Device) -> dict[str, Any] | None:
     return None
 
 
-def unless_too_quick(result: VisitResult, case: Case, device: Device) -> VisitResult:
-    """The result, or `escaped` where the datasheet allows no time as short: for what measures no ceilings."""
-    problem = case.problem
-    byte = memory_traffic(case, device)[0] if case.cache == "cold" else 0.0
-    sheet = find_datasheet(device.name)
+def unless_too_quick(
+    result: VisitResult, case: Case, device: Device, earlier: Iterable[Ceilings] = ()
+) -> VisitResult:
+    """The result, or `escaped` where no time can be as short: for what measures no ceilings itself.
+
+    The datasheet says so, or, of a device that has none, the best of its `earlier` ceilings.
+    """
+    problem, cold = case.problem, case.cache == "cold"
+    byte, written = memory_traffic(case, device) if cold else (0.0, 0.0)
+    sheet, roof = find_datasheet(device.name), "datasheet's roof"
     least_s = datasheet_s(problem.flop, byte, problem.arithmetic, problem.dtype, sheet)
+    if sheet is None:
+        roof = "highest roof of its earlier runs"
+        work = (problem.flop, byte, written, problem.arithmetic, problem.dtype)
+        bounds = (calibrated(*work, each.quickest) for each in earlier)
+        least_s = min((each.lower_bound_s for each in bounds if each), default=None)
     if not least_s or not result.median_s or ABOVE_ROOF * result.median_s >= least_s:
         return result
-    took = f"{seconds_text(result.median_s)} is less than the {seconds_text(least_s)} of the datasheet's roof"
+    took = f"{seconds_text(result.median_s)} is less than the {seconds_text(least_s)} of the {roof}"
     return replace(result, status="escaped", reason=f"no time for no work: {took}")
+
+
+def earlier_ceilings(device: Device, folder: Path) -> list[Ceilings]:
+    """The ceilings of every run in this folder on a device of this name, with all its threads, if it has no
+    datasheet."""
+    files = sorted(folder.glob("*.parquet"))
+    if find_datasheet(device.name) is not None or not files:
+        return []
+    tables = (table for _, table in parquet.tables(files, lambda _: None, list(FIELDS)))
+    mine = (pc.field("role") != "measurement") & (pc.field("device_name") == device.name)
+    rows = (row for table in tables for row in parquet.rows(table.filter(mine)) if row.source is None)
+    return [each for each in by_run(rows).values() if each.condition == "cold"]
 
 
 def memory_traffic(case: Case, device: Device) -> tuple[float, float]:
