@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from bench.device.datasheet import find_datasheet
 from bench.device.detect import Device
 from bench.format import seconds_text
 from bench.judge.flags import ABOVE_ROOF
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.roofline import calibrated, datasheet_s, traffic
-from bench.store import parquet
-from bench.store.schema import FIELDS
+from bench.runner.resume import earlier_runs
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 
@@ -69,15 +66,11 @@ def unless_too_quick(
     return replace(result, status="escaped", reason=f"no time for no work: {took}")
 
 
-def earlier_ceilings(device: Device, folder: Path) -> list[Ceilings]:
-    """The ceilings of every run in this folder on a device of this name, with all its threads, if it has no
-    datasheet."""
-    files = sorted(folder.glob("*.parquet"))
-    if find_datasheet(device.name) is not None or not files:
+def earlier_ceilings(device: Device, results: Path) -> list[Ceilings]:
+    """The cold ceilings, with all threads, of the last runs on a device that has no datasheet."""
+    if find_datasheet(device.name) is not None:
         return []
-    tables = (table for _, table in parquet.tables(files, lambda _: None, list(FIELDS)))
-    mine = (pc.field("role") != "measurement") & (pc.field("device_name") == device.name)
-    rows = (row for table in tables for row in parquet.rows(table.filter(mine)) if row.source is None)
+    rows = [row for run in earlier_runs(results / device.slug) for row in run]
     return [each for each in by_run(rows).values() if each.condition == "cold"]
 
 
