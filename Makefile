@@ -106,15 +106,46 @@ site: $(READY)
 OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }
 
-# The driver is asked which torch it can use before anything is downloaded. `set -f`: brackets are no pattern.
+# Which build of torch, by the driver, before anything is downloaded. PyPI's, of CUDA 13.0, needs driver 580 and has
+# code for Turing to Blackwell; that of CUDA 12.6 needs driver 525 and has code for Maxwell to Hopper (pytorch's
+# RELEASE.md for 2.13; table 1 of https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+# Without a GPU it is the one without CUDA. pip prefers a build of the index that is given here to PyPI's.
+GPUS = nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2> /dev/null
+TORCH = awk -F ', ' -v index_of="--extra-index-url https://download.pytorch.org/whl/" ' \
+	function say(text) { print text > "/dev/stderr" } \
+	/^[0-9][0-9.]*, [0-9]+[.][0-9]/ { \
+		if (!count++ || $$1 + 0 < driver) driver = $$1 + 0; \
+		if (count == 1 || $$2 + 0 < oldest) oldest = $$2 + 0; \
+		if ($$2 + 0 > newest) newest = $$2 + 0 \
+	} \
+	END { \
+		if (!count) { \
+			say("nvidia-smi lists no GPU: torch without CUDA is installed, where an index has it."); \
+			print "torch", index_of "cpu" \
+		} else if (driver >= 580 && oldest >= 7.5) print "torch nvmath-python"; \
+		else if (driver >= 525 && oldest >= 5 && newest < 10) { \
+			say("PyPI'"'"'s torch needs driver 580 and compute capability 7.5; here are " driver " and " oldest \
+				": that of CUDA 12.6 is installed instead."); \
+			print "torch nvmath-python", index_of "cu126" \
+		} else { \
+			say("error: no build of torch runs on driver " driver " with compute capability " oldest " to " newest \
+				". Update the driver, or use a Python that has a torch of its own: " \
+				"make bench PYTHON_AS_IS=/usr/bin/python3"); \
+			exit 2 \
+		} \
+	}'
+PIP = $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt
+
+# torch comes first and alone: an index that cannot be reached is asked about few packages.
 $(ENVIRONMENT): export PIP_DISABLE_PIP_VERSION_CHECK := 1
 $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(call OLD_PYTHON,$(PYTHON),PYTHON)
 	@echo "Installing roofbench's Python packages into $(VENV): minutes the first time, nothing outside it."
 	$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
+	@$(GPUS) | $(TORCH) > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
+	$(PIP) --retries 1 $$(cat $(VENV)/.wanted)
+	$(PIP) '.[dev]'
 	@$(VENV)/bin/python -m bench.environment.search_path
 	@touch $(ENVIRONMENT)
 

@@ -1,1 +1,1 @@
-"""The environment of a run: packages that it needs, and the build of torch that suits the driver."""
+"""The environment of a run: packages that it needs, and what in it chooses the code that computes."""

@@ -1,4 +1,4 @@
-"""Which torch is installed: decided by the driver, before pip fetches anything. Drivers are compiled here."""
+"""Which torch `make setup` installs: decided by the driver, before pip fetches anything."""
 
 from __future__ import annotations
 
@@ -10,93 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import INDEX, Gpu, gpus_here, pip_words
-from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
 ROOT = Path(__file__).parents[2]
-H100, V100, B200 = (9, 0), (7, 0), (10, 0)
-
-
-@pytest.mark.parametrize(
-    ("listed", "found"),
-    [
-        ("580.65.06, 9.0\n", [Gpu(580, H100)]),
-        ("570.1, 9.0\n570.1, 12.0\n", [Gpu(570, H100), Gpu(570, (12, 0))]),
-        ("No devices were found\n", []),
-        ("", []),
-    ],
-)
-def test_the_gpus_that_nvidia_smi_lists(
-    listed: str, found: list[Gpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (program := tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert gpus_here() == found
-
-
-USUAL = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0, 2.12.0+cpu\n"
-
-
-@pytest.mark.parametrize(
-    ("listed", "index"),
-    [
-        ({"": USUAL + "2.13.0+cpu"}, []),
-        ({"": USUAL, "cpu": "2.13.0+cpu, 2.12.0+cpu"}, ["--extra-index-url", f"{INDEX}cpu"]),
-    ],
-)
-def test_without_a_gpu_the_build_without_cuda_is_taken_wherever_it_is_and_said(
-    listed: dict[str, str], index: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    words, said = pip_words("2.13.0", [], listed.__getitem__)
-    assert words == [".[dev]", *index]
-    assert said == "nvidia-smi lists no GPU: torch 2.13.0+cpu, which has no CUDA, is installed."
-
-
-def never(tag: str) -> str:
-    raise AssertionError(f"{tag} need not be looked for")
-
-
-@pytest.mark.parametrize("gpu", [(7, 5), (8, 0), H100, B200, (10, 3), (12, 1)])
-def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
-    for driver in (580, 590):
-        assert pip_words("2.13.0", [Gpu(driver, gpu)], never) == ([".[dev,cublaslt]"], "")
-
-
-@pytest.mark.parametrize(
-    ("here", "why"),
-    [
-        ([Gpu(525, H100)], "needs driver 580 or later; here is 525"),
-        ([Gpu(575, H100), Gpu(575, V100)], "needs driver 580 or later; here is 575"),
-        ([Gpu(580, V100)], "has no code for compute capability 7.0"),
-    ],
-)
-def test_an_older_build_is_taken_where_only_that_runs_and_said(here: list[Gpu], why: str) -> None:
-    words, said = pip_words("2.13.0", here, never)
-    assert words[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cu126"]
-    assert why in said and "Instead 2.13.0+cu126 is installed" in said
-
-
-@pytest.mark.parametrize("gpu", [Gpu(570, B200), Gpu(470, H100)])
-def test_where_no_build_runs_nothing_is_downloaded(gpu: Gpu) -> None:
-    with pytest.raises(UserError) as raised:
-        pip_words("2.13.0", [gpu], never)
-    said = str(raised.value)
-    assert f"needs driver 580 or later; here is {gpu.driver}, and no other build does" in said
-    assert said.endswith("has a torch of its own: make bench PYTHON_AS_IS=/usr/bin/python3")
-
-
-# ---- the Makefile
 
 FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> "{log}"
-case "$*" in
-    "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    "-m bench.environment.torch_build") {answer} ;;
-esac
+case "$*" in "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;; esac
 """
+OF_CUDA_12 = "--extra-index-url https://download.pytorch.org/whl/cu126"
 
 
 def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -117,24 +39,66 @@ def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPro
     return subprocess.run(["make", *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def set_up(folder: Path, listed: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """`make setup` where nvidia-smi prints this, and what it asked of Python."""
+    (checkout := folder / "checkout").mkdir()
+    log = folder / "log"
+    for name, text in {
+        "python": FAKE_PYTHON.format(log=log),
+        "nvidia-smi": f"#!/bin/sh\nprintf '{listed}'\n",
+    }.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (checkout / ".d").touch()  # what the shell could take `.[dev]` for
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    done = make(checkout, "setup", f"PYTHON={folder / 'python'}", PATH=path)
+    return done, [line for line in log.read_text().splitlines() if line.startswith("-m")]
+
+
 @pytest.mark.parametrize(
-    ("answer", "code"), [("echo '.[dev]' --extra-index-url U", 0), ("echo error >&2; exit 2", 2)]
+    ("listed", "torch", "said"),
+    [
+        (
+            "No devices were found\n",
+            "torch --extra-index-url https://download.pytorch.org/whl/cpu",
+            "lists no GPU",
+        ),
+        (
+            "",
+            "torch --extra-index-url https://download.pytorch.org/whl/cpu",
+            "torch without CUDA is installed",
+        ),
+        *(
+            (f"{driver}, {gpu}\n", "torch nvmath-python", "")
+            for driver, gpu in (("580.65.06", "7.5"), ("580.65.06", "9.0"), ("590.1", "12.1"))
+        ),
+        ("525.60, 9.0\n", f"torch nvmath-python {OF_CUDA_12}", "here are 525.6 and 9: that of CUDA 12.6"),
+        ("575.1, 9.0\n575.1, 7.0\n", f"torch nvmath-python {OF_CUDA_12}", "needs driver 580"),
+        ("580.1, 7.0\n", f"torch nvmath-python {OF_CUDA_12}", "needs driver 580 and compute capability 7.5"),
+    ],
 )
-def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int) -> None:
-    folder, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
-    folder.mkdir()
-    python.write_text(FAKE_PYTHON.format(log=log, answer=answer))
-    python.chmod(0o755)
-    (folder / ".d").touch()  # what the shell could take `.[dev]` for
-    done = make(folder, "setup", f"PYTHON={python}")
-    assert done.returncode == code, done.stderr
-    asked = [line for line in log.read_text().splitlines() if line.startswith("-m")]
-    first = ["-m venv .venv", "-m bench.environment.torch_build"]
-    pip = ["-m pip install --quiet --upgrade pip"]
-    pip += ["-m pip install --quiet --constraint constraints.txt .[dev] --extra-index-url U"]
-    last = ["-m bench.environment.search_path"]
-    assert asked == (first if code else [*first, *pip, *last])
-    assert (folder / ".venv" / ".ready").exists() != bool(code)
+def test_the_driver_chooses_the_build_of_torch_before_pip(
+    tmp_path: Path, listed: str, torch: str, said: str
+) -> None:
+    done, asked = set_up(tmp_path, listed)
+    assert done.returncode == 0 and said in done.stderr and bool(said) == bool(done.stderr), done.stderr
+    assert asked == [
+        "-m venv .venv",
+        "-m pip install --quiet --upgrade pip",
+        f"-m pip install --quiet --constraint constraints.txt --retries 1 {torch}",
+        "-m pip install --quiet --constraint constraints.txt .[dev]",
+        "-m bench.environment.search_path",
+    ]
+    assert (tmp_path / "checkout" / ".venv" / ".ready").exists()
+
+
+@pytest.mark.parametrize("listed", ["570.1, 10.0\n", "470.82, 9.0\n", "580.1, 7.0\n580.1, 12.0\n"])
+def test_where_no_build_runs_nothing_is_downloaded(tmp_path: Path, listed: str) -> None:
+    done, asked = set_up(tmp_path, listed)
+    assert done.returncode == 2 and asked == ["-m venv .venv"]
+    assert f"error: no build of torch runs on driver {listed[:3]}" in done.stderr
+    assert "has a torch of its own: make bench PYTHON_AS_IS=/usr/bin/python3" in done.stderr
+    assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
 
 
 def test_after_setup_the_environment_has_our_commands_in_any_folder(tmp_path: Path) -> None:
@@ -143,8 +107,7 @@ def test_after_setup_the_environment_has_our_commands_in_any_folder(tmp_path: Pa
     for name in ("bench", "pip", "bench/cli", "bench/environment"):
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "bench/environment/search_path.py", folder / "bench/environment")
-    for name in ("pip/__main__.py", "bench/environment/torch_build.py"):
-        (folder / name).touch()
+    (folder / "pip/__main__.py").touch()
     (folder / "bench/__main__.py").write_text("import sys; print('ours', *sys.argv[1:])\n")
     python.write_text(f"#!/bin/sh\n[ $1 = -c ] || exec {sys.executable} -m venv --without-pip .venv\n")
     python.chmod(0o755)
