@@ -144,7 +144,7 @@ $(ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@$(GPUS) | $(TORCH) > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(PIP) --retries 1 $$(cat $(VENV)/.wanted)
+	$(PIP) --quiet --retries 1 $$(cat $(VENV)/.wanted)
 	$(PIP) '.[dev]'
 	@$(VENV)/bin/python -m bench.environment.search_path
 	@touch $(ENVIRONMENT)

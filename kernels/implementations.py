@@ -18,7 +18,6 @@ TRITON: Dtypes = {"float16": VOLTA, "bfloat16": VOLTA, "float32": VOLTA}
 """What Triton compiles, also for Inductor. It converts bfloat16 itself where the hardware cannot."""
 PRODUCTS: Dtypes = {**TRITON, "bfloat16": AMPERE}
 """The same where products are most of the work: tensor cores have bfloat16 from there on."""
-FROM_AMPERE: Dtypes = dict.fromkeys(FLOATS, AMPERE)
 LIBRARY: Dtypes = {"float16": (5, 3), "bfloat16": AMPERE, "tf32": AMPERE, "float32": ANY}
 """What cuBLAS multiplies and cuDNN convolves."""
 

@@ -27,11 +27,9 @@ from bench.errors import UserError
 ROOT = Path(__file__).parents[2]
 
 IMPORT_NAMES = {
-    "flash-attn-4": "flash_attn",
     "nvidia-ml-py": "pynvml",
     "nvmath-python": "nvmath",
     "pytest-xdist": "xdist",
-    "quack-kernels": "quack",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
 }

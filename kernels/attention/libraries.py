@@ -21,7 +21,6 @@ import torch
 from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Tensors
 from kernels.attention.problem import Attention
-from kernels.optional import lacking
 from kernels.precision import sum_in_float32
 
 _ATEN: Any = torch.ops.aten
@@ -37,16 +36,6 @@ def flash(problem: Attention, *tensors: torch.Tensor) -> Launch:
     backward = _ATEN._scaled_dot_product_flash_attention_backward
     saved = (q, k, v, o, lse, *of_lengths, 0.0, problem.causal, seed, offset)
     return Launch(lambda: backward(rest[-1], *saved))
-
-
-def flash_4(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Launch:
-    """FlashAttention 4, which compiles when first called; it is given views [batch, length, heads, width]."""
-    try:
-        from flash_attn.cute import flash_attn_func
-    except ImportError as error:
-        raise lacking("flash-4", "flash-attn-4", error) from error
-    views = [tensor.transpose(1, 2) for tensor in (q, k, v)]
-    return Launch(lambda: flash_attn_func(*views, causal=problem.causal)[0].transpose(1, 2))
 
 
 def cudnn(problem: Attention, *tensors: torch.Tensor) -> Launch:
@@ -82,12 +71,6 @@ def flash_cpu(problem: Attention, *tensors: torch.Tensor) -> Launch:
     o, lse = forward(q, k, v, 0.0, problem.causal)
     backward = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward
     return Launch(lambda: backward(rest[-1], q, k, v, o, lse, 0.0, problem.causal))
-
-
-def math(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Launch:
-    """torch's operator by operator, which computes 16-bit types in float32; everything is allocated anew."""
-    forward, grouped = _ATEN._scaled_dot_product_attention_math, problem.group > 1
-    return Launch(lambda: forward(q, k, v, None, 0.0, problem.causal, enable_gqa=grouped)[0])
 
 
 _scratch: weakref.WeakValueDictionary[tuple[object, ...], torch.Tensor] = weakref.WeakValueDictionary()

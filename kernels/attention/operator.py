@@ -236,10 +236,8 @@ OPERATOR = Operator(
     reference=reference,
     implementations={
         "flash": libraries.flash,
-        "flash-4": libraries.flash_4,
         "cudnn": libraries.cudnn,
         "efficient": libraries.efficient,
-        "math": libraries.math,
         "unfused": libraries.unfused,
         "inductor": libraries.inductor,
         "flash-cpu": libraries.flash_cpu,

@@ -18,7 +18,7 @@ lse is what a forward pass leaves to the backward pass so that p need not be kep
 gradients, but no output of the forward pass here, since inference has no use for it; bytes of implementations
 that write it nevertheless are counted.
 
-Strongest known: FlashAttention 4 on Hopper and Blackwell, measured as `flash-4`, and cuDNN, as `cudnn`.
+Strongest known: FlashAttention 4 on Hopper and Blackwell, which is not measured here, and cuDNN, as `cudnn`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Direction = Literal["forward", "backward"]
 WIDEST = 256
 """Widest head of FlashAttention 2."""
 WIDEST_CUDNN = 128
-"""Widest head of cuDNN, and of FlashAttention 4, on every GPU that they have kernels for; some go to 256."""
+"""Widest head of cuDNN on every GPU that it has kernels for; some go to 256."""
 
 _SIXTEEN_BIT: Dtypes = {"float16": AMPERE, "bfloat16": AMPERE}
 
@@ -52,12 +52,10 @@ class Attention(Problem):
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("flash", "FlashAttention 2 in torch", _SIXTEEN_BIT),
-        on_cuda("flash-4", "FlashAttention 4, forward (package flash-attn-4)", _SIXTEEN_BIT),
         on_cuda("cudnn", "cuDNN's fused attention through torch", _SIXTEEN_BIT),
         on_cuda(
             "efficient", "the CUTLASS kernels of xFormers in torch", {"float16": VOLTA, "bfloat16": AMPERE}
         ),
-        on_both("math", "torch's fallback, forward: products, mask, softmax, each a kernel, in float32"),
         on_both("unfused", "bmm, softmax, bmm in the data type, scores preallocated; backward five products"),
         inductor("torch.compile: flex_attention forward, the unfused formula backward", PRODUCTS),
         on_cpu("flash-cpu", "torch's own fused attention on a CPU", FLOATS),
@@ -170,8 +168,6 @@ class Attention(Problem):
         writes p and ds.
         """
         scores = self.batch * self.heads * self.q_length * self.kv_length
-        if implementation == "math" and self.direction == "forward":
-            return self._intermediate_byte_of_math(scores)
         if implementation == "unfused":
             written, read = (2, 2) if self.direction == "forward" else (4, 6)
             masked = int(self.causal)
@@ -180,33 +176,12 @@ class Attention(Problem):
             return 4 * scores * self.item_byte, 5 * scores * self.item_byte
         return 0, 0
 
-    def _intermediate_byte_of_math(self, scores: int) -> tuple[int, int]:
-        """Bytes of the intermediates of torch's fallback, by a trace of its operators: all in float32.
-
-        Products are of q and k scaled, and k and v repeated for groups; 16-bit inputs are converted before,
-        and o after. s is masked (with `causal`), goes through a softmax and beside it a search for rows of
-        -inf only (a byte each), which are then set to zero. 16-bit p are converted too, which nothing reads.
-        """
-        float32, sixteen = 4, self.item_byte == 2
-        q = self.q_byte // self.item_byte
-        k = self.k_byte // self.item_byte
-        repeated = k * self.group
-        tensors = float32 * (q + repeated)  # scaled
-        if self.group > 1:
-            tensors += float32 * 2 * repeated
-        if sixteen:
-            tensors += float32 * (q + 2 * k + q)
-        masked = int(self.causal)
-        written = (3 + masked) * float32 + 1 + 2 * sixteen
-        read = (4 + masked + sixteen) * float32 + 1
-        return tensors + written * scores, tensors + read * scores
-
     def refusal(self, implementation: str) -> str:
         """What each library's kernels lack: widths of a head, groups, lengths, or a backward pass."""
         width = self.head_width
-        if implementation in ("flash", "flash-4", "cudnn", "efficient") and width % 8:
+        if implementation in ("flash", "cudnn", "efficient") and width % 8:
             return f"{implementation} takes heads whose width is a multiple of 8, not {width}"
-        limits = {"flash": WIDEST, "cudnn": WIDEST_CUDNN, "flash-4": WIDEST_CUDNN}
+        limits = {"flash": WIDEST, "cudnn": WIDEST_CUDNN}
         widest = limits.get(implementation, width)
         if width > widest:
             return f"{implementation} takes heads up to {widest} wide, not {width}"
@@ -214,10 +189,6 @@ class Attention(Problem):
             return "cudnn takes two keys and more"
         if implementation == "efficient" and self.group > 1:
             return "efficient takes as many heads of keys as of queries"
-        if implementation == "math" and self.direction == "backward":
-            return "math has no backward pass of its own: autograd takes that of each of its operators"
-        if implementation == "flash-4" and self.direction == "backward":
-            return "flash-4 has its backward pass behind autograd only, which no time here contains"
         return ""
 
     def probe(self) -> Attention:

@@ -15,7 +15,7 @@ from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.optional import lacking, launched_by
+from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.row_wise import examples
 
@@ -95,49 +95,6 @@ def inductor(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     if problem.direction == "backward":
         kept = (*inputs[:3], *_statistics(inputs, in_16_bits=False))
     return torch_compile.launch(_functional, problem, *kept)
-
-
-def quack(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
-    """QuACK's kernels, which compile when first called; each call allocates its results.
-
-    They take weight and bias in float32 only: the values are the same. The gradient leaves the sums of
-    dweight and dbias over its blocks to torch.
-    """
-    try:
-        from quack.rmsnorm import layernorm_bwd, layernorm_fwd
-    except ImportError as error:
-        raise lacking("quack", "quack-kernels", error) from error
-    if problem.direction == "forward":
-        x, weight, bias = inputs[0], inputs[1].float(), inputs[2].float()
-
-        def forward() -> Tensors:
-            y, rstd, mean = layernorm_fwd(x, weight, bias, EPSILON, return_rstd=True, return_mean=True)
-            return y, mean[:, None], rstd[:, None]
-
-        return Launch(forward)
-    x, dy, weight = inputs[:3]
-    mean, rstd = (values.flatten() for values in _statistics(inputs, in_16_bits=False))
-    return Launch(lambda: layernorm_bwd(x, weight, dy, rstd, mean))
-
-
-def liger(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
-    """Liger's kernels; each call allocates its results. torch does the gradient's last sums, as in QuACK."""
-    try:
-        from liger_kernel.ops.layer_norm import layer_norm_backward, layer_norm_forward
-    except ImportError as error:
-        raise lacking("liger", "liger-kernel", error) from error
-    if problem.direction == "forward":
-        x, weight, bias = inputs
-
-        def forward() -> Tensors:
-            y, _, mean, rstd, *_ = layer_norm_forward(x, weight, bias, EPSILON)
-            return y, mean[:, None], rstd[:, None]
-
-        return Launch(forward)
-    x, dy, weight = inputs[:3]
-    mean, rstd = (values.flatten() for values in _statistics(inputs, in_16_bits=False))
-    # The bias is not read: dbias takes its type.
-    return Launch(lambda: layer_norm_backward(dy, x, weight, weight, mean, rstd))
 
 
 def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
@@ -242,8 +199,6 @@ OPERATOR = Operator(
     implementations={
         "aten": aten,
         "inductor": inductor,
-        "quack": quack,
-        "liger": liger,
         "triton": launched_by("layernorm.launch"),
     },
     tolerance=tolerance,

@@ -14,7 +14,7 @@ import torch
 from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_part
-from kernels.optional import lacking, launched_by
+from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.row_wise import examples
 from kernels.softmax.problem import Softmax
@@ -52,17 +52,6 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
     backward: Any = torch.ops.aten._softmax_backward_data.default
     dx: torch.Tensor = backward(dy, first, 1, first.dtype)
     return dx
-
-
-def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:
-    """QuACK's kernels, which compile when first called; each call allocates its result."""
-    try:
-        from quack.softmax import softmax_bwd, softmax_fwd
-    except ImportError as error:
-        raise lacking("quack", "quack-kernels", error) from error
-    if dy is None:
-        return Launch(lambda: softmax_fwd(first))
-    return Launch(lambda: softmax_bwd(dy, first))
 
 
 def tolerance(problem: Softmax, implementation: str) -> float:
@@ -114,7 +103,6 @@ OPERATOR = Operator(
     implementations={
         "aten": aten,
         "inductor": partial(torch_compile.launch, _functional),
-        "quack": quack,
         "triton": launched_by("softmax.forward_backward"),
     },
     tolerance=tolerance,

@@ -85,7 +85,7 @@ def test_the_driver_chooses_the_build_of_torch_before_pip(
     assert asked == [
         "-m venv .venv",
         "-m pip install --quiet --upgrade pip",
-        f"-m pip install --quiet --constraint constraints.txt --retries 1 {torch}",
+        f"-m pip install --quiet --constraint constraints.txt --quiet --retries 1 {torch}",
         "-m pip install --quiet --constraint constraints.txt .[dev]",
         "-m bench.environment.search_path",
     ]

@@ -23,7 +23,7 @@ from kernels.batchnorm.problem import BatchNorm
 from tests.contract.stand_in import GPUS, torch_cuda
 from tests.kernels.tensors import uniform
 
-BY_TORCH = ("cublas", "cudnn", "cudnn-standard", "aten", "inductor", "flash", "efficient", "math", "unfused")
+BY_TORCH = ("cublas", "cudnn", "cudnn-standard", "aten", "inductor", "flash", "efficient", "unfused")
 """Implementations that are PyTorch's operators; the others have contracts of their own."""
 
 

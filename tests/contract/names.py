@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-LIBRARIES = ("torch", "triton", "pynvml", "nvmath", "quack", "liger_kernel", "flash_attn")
+LIBRARIES = ("torch", "triton", "pynvml", "nvmath")
 
 INJECTED = {"cuda": "torch.cuda", "nvml": "pynvml", "pynvml": "pynvml"}
 """Parameter -> the module that callers pass for it; tests pass a simulation of that module."""
