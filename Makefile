@@ -68,6 +68,8 @@ figures: $(READY)
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
+	$(RUN) -m plots rules $(REFERENCE)/rules.json -o $(DRAWN)
+	cp $(DRAWN)/rules.png docs/figures/rules.png
 	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png

@@ -36,14 +36,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | site [RESULT...]",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | rules FILE | score RESULT... "
+    "| site [RESULT...]",
     help="What result files mean: figures (draw, also without the word), one page about a run, several "
-    "devices, nights or units (report), how far predictions are off (score), an index over the reports of "
-    "all devices (site). From parquet alone; no GPU is needed. A file called as one of these words is given "
-    "as ./draw, ./score ...",
+    "devices, nights or units (report), the guides' rules by GPUs (rules), how far predictions are off "
+    "(score), an index over the reports of all devices (site). From parquet alone; no GPU is needed. A file "
+    "called as one of these words is given as ./draw, ./score ...",
 )
 
-for command in (figures.draw, score, pages.report, pages.site):
+for command in (figures.draw, figures.rules, score, pages.report, pages.site):
     app.command()(command)
 
 

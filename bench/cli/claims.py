@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import kernels
-from bench.cli.guide_tables import device, experiments, rules
+from bench.cli.guide_tables import device, experiments, rules, rules_by_device
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
@@ -284,8 +284,10 @@ def _cell(each: JudgedClaim) -> str:
     return f"{each.verdict} {each.effect}"
 
 
-def as_json(judged: Iterable[JudgedClaim]) -> str:
-    """Every verdict with its claim, one object each."""
+def as_json(judged: Sequence[JudgedClaim], by: str = "") -> str:
+    """Every verdict with its claim, one object each; by rule what has an effect, with what is judged."""
+    if by:
+        return json.dumps(rules_by_device(judged), indent=0, ensure_ascii=False)
     return json.dumps([entry(each) for each in judged], indent=1)
 
 
@@ -295,6 +297,7 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     return {
         "device": judged.device,
         "imported": judged.imported,
+        "runs": judged.runs,
         "sweep": judged.declared.name,
         "claim": judged.claim.id,
         **judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"}),

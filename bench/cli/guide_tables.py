@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from bench.judge.claims import VERDICTS, JudgedClaim
+from bench.judge.claims import VERDICTS, WITH_EFFECT, JudgedClaim
+from bench.runner.provenance import commit
 from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 
 Table = tuple[list[str], list[list[str]]]
@@ -69,6 +71,20 @@ def experiments(judged: Sequence[JudgedClaim]) -> Table:
             state = WITHOUT_A_CLAIM.get(number, "not in these results")
         lines.append([number, ", ".join(sweeps), state, summary(imported)])
     return ["experiment", "sweeps", "measured here", "imported"], lines
+
+
+def rules_by_device(judged: Iterable[JudgedClaim]) -> dict[str, Any]:
+    """For JSON: rule -> device -> [verdict, claim, effect, run] of what was decided or might have been.
+
+    Runs of imported rows are named for their source and the commit of it.
+    """
+    table: dict[str, dict[str, list[list[str]]]] = {}
+    for each in judged:
+        if each.effect is not None and each.verdict in WITH_EFFECT:
+            for number in each.claim.rules:
+                cell = table.setdefault(str(number), {}).setdefault(each.device, [])
+                cell.append([each.verdict, each.claim.id, str(each.effect), ", ".join(each.runs)])
+    return {"commit": commit()[0], "rules": table}
 
 
 def summary(judged: Iterable[JudgedClaim]) -> str:

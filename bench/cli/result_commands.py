@@ -112,12 +112,12 @@ def claims(
     tables: dict[str, verdicts.By] = {name: name for name in get_args(verdicts.By)}
     if by and by not in tables:
         raise UserError(f"--by {by}: the table is by {', '.join(tables)}")
-    if as_json and by:
-        raise UserError(f"--json lists claims, and --by {by} is a table: give one of them")
+    if as_json and by not in ("", "rule"):
+        raise UserError(f"--json lists claims, or rules with --by rule; --by {by} is a table")
     verdicts.chosen([], rule)  # refuses what is no rule before judging, which takes long
     judged = verdicts.chosen(verdicts.verdicts(results, kernels.problem, left_out, remark), rule)
     if as_json:
-        typer.echo(verdicts.as_json(judged))
+        typer.echo(verdicts.as_json(judged, by))
     elif by:
         show(verdicts.report_lines(judged, verdicts.table_lines(judged, tables[by], rule), rule))
     else:

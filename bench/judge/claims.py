@@ -71,6 +71,8 @@ class JudgedClaim:
     effect: ClaimEffect | None = None
     suspect: int = 0
     """Rows that would have taken part and were left out."""
+    runs: tuple[str, ...] = ()
+    """The names of the runs that were judged."""
 
 
 def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
@@ -124,7 +126,8 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
 
     def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
-        return JudgedClaim(runs[0].device, imported, sweep.declared, claim, word, reason, of, suspect)
+        names = tuple(run.run_id for run in runs)
+        return JudgedClaim(runs[0].device, imported, sweep.declared, claim, word, reason, of, suspect, names)
 
     if other:
         return verdict("NOT APPLICABLE", other)

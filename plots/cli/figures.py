@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,11 @@ import typer
 
 from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
+from bench.errors import UserError
 from plots.base.saving import save_in
 from plots.cli.arguments import COMPARED, CalibrateBy, figures, newest_runs, output, writing
 from plots.figures import achieved, generations, roofline
+from plots.figures import rules as rules_by_gpu
 from plots.figures.every_figure import save
 
 
@@ -60,3 +63,21 @@ def draw(
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+def rules(
+    verdicts: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="What `python -m bench claims ... --by rule --json` printed."),
+    ],
+    to: Annotated[Path | None, output("DIR", "Folder for the figure; figures/ if left out.")] = None,
+) -> None:
+    """Draw which of the guides' rules GPUs support, contradict or leave undecided."""
+    try:
+        given = json.loads(verdicts.read_text())
+        cells, about = rules_by_gpu.cells(given["rules"]), f"judged at commit {given['commit']}"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{verdicts}: not what `claims --by rule --json` prints ({error})") from error
+    with writing("figures"), stages() as say:
+        save_in(to or figures(), (("rules", rules_by_gpu.draw(of, about)) for of in [cells]), say)
+    typer.echo(f"{to or figures()}: rules, PNG and SVG")

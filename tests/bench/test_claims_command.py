@@ -138,8 +138,22 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     }.items():
         refused = bench("claims", *words)
         assert (refused.exit_code, refused.stderr) == (2, says)
-    refused = bench("claims", path, "--by", "rule", "--json")
-    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, and --by rule ")
+    refused = bench("claims", path, "--by", "experiment", "--json")
+    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, or rules with ")
+
+
+@pytest.mark.usefixtures("one_sweep")
+def test_rules_as_json_hold_each_verdict_with_its_effect_and_run(tmp_path: Path) -> None:
+    path = result(tmp_path)
+    listed = json.loads(bench("claims", path, "--json").stdout)
+    table = json.loads(bench("claims", path, "--by", "rule", "--json").stdout)["rules"]
+    there = {(int(rule), device, *cell) for rule, on in table.items() for device, of in on.items()
+             for cell in map(tuple, of)}  # fmt: skip
+    (of,) = [each for each in listed if each["claim"] == "MM-01"]
+    effect = f"{of['lines']} of {of['lines']} pairs: 1.25 times"
+    assert {(rule, "h100-sxm", "SUPPORTED", "MM-01", effect, *of["runs"]) for rule in of["rules"]} <= there
+    decided = [each for each in listed if each["verdict"] in WITH_EFFECT]
+    assert len(there) == sum(len(each["rules"]) for each in decided)
 
 
 def test_nvidias_own_points_of_the_tile_quantization_figure(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""The figure of the guides' rules by GPUs, drawn from what `claims --by rule --json` prints."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+from typer.testing import CliRunner
+
+from bench.sweep.experiments import RULES
+from plots.__main__ import app
+from plots.figures.rules import CONTRADICTED, SUPPORTED, UNDECIDED, cells, draw
+from tests.plots.drawn import figures
+
+H100, A100, UNKNOWN = "nvidia-h100-80gb-hbm3", "nvidia-a100-sxm4-80gb", "no-such-gpu"
+
+
+def verdicts(words: str) -> list[list[str]]:
+    return [[word, "MM-01", "1 of 1 pair: 2 times", "a"] for word in words.split()]
+
+
+RULES_OF = {
+    "1": {H100: verdicts("SUPPORTED"), A100: verdicts("SUPPORTED"), UNKNOWN: verdicts("SUPPORTED")},
+    "2": {H100: verdicts("SUPPORTED CONTRADICTED"), UNKNOWN: verdicts("SUPPORTED")},
+    "3": {H100: verdicts("CONTRADICTED UNDECIDED"), UNKNOWN: verdicts("SUPPORTED")},
+    "4": {H100: verdicts("PARTLY"), UNKNOWN: verdicts("SUPPORTED")},
+    "5": {H100: verdicts("UNDECIDED")},
+}
+
+
+def test_each_rule_that_is_decided_has_a_row_and_each_gpu_that_decides_enough_a_column() -> None:
+    page = draw(cells(RULES_OF), "made up")
+    (figure,) = figures([page])
+    (axes,) = [axes for axes in figure.axes if axes.get_yticklabels()]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        f"{RULES[rule]}  {rule}" for rule in (1, 2, 3, 4)
+    ]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["H100 SXM5 80 GB"]
+    widths = Counter[tuple[int, str]]()
+    for patch in axes.patches:
+        widths[int(patch.get_y()), to_hex(patch.get_facecolor())] += round(patch.get_width() / 0.88, 2)
+    blue, red, grey = SUPPORTED, CONTRADICTED, UNDECIDED
+    assert [widths[row, blue] for row in range(4)] == [1.0, 0.5, 0.0, 0.5]
+    assert [widths[row, red] for row in range(4)] == [0.0, 0.5, 1.0, 0.5]
+    assert not any(widths[row, grey] for row in range(4))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"rules": {}}', '{"rules": {"x": {}}}', '{"rules": {"1": 2}}']
+)
+def test_another_file_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+    path.write_text(text)
+    done = CliRunner().invoke(app, ["rules", str(path), "-o", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {path}: not what `claims --by rule --json` prints")
+
+
+def test_the_command_draws_it(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+    path.write_text(json.dumps({"commit": "0123456789ab", "rules": RULES_OF}))
+    done = CliRunner().invoke(app, ["rules", str(path), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "0123456789ab" in (tmp_path / "rules.svg").read_text()
