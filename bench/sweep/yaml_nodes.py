@@ -1,8 +1,8 @@
 """YAML nodes with line numbers: a parser for the small, unsurprising part of YAML that sweeps use.
 
-Left out on purpose, each with its own message: anchors, aliases and merge keys (every value is written where
-it is used, and a file cannot grow by reference), tags, keys given twice, empty values and lists, and every
-scalar that YAML 1.1 reads as something else than it looks like (`no`, `1e3`, `0100`, `1:30`).
+Left out on purpose, each with its own message: anchors and aliases (every value is written where it is used,
+and a file cannot grow by reference), tags, keys given twice, empty values and lists. Scalars are what they
+look like, as in YAML 1.2: `no` and `1:30` are texts, `1e3` is a number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ TOO_DEEP = f"nested more than {MAX_DEPTH} deep; no sweep is"
 MAX_DIGITS = 18
 """More digits do not fit the 64-bit columns of a result file."""
 
-_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
-_DOTTED = re.compile(r"[-+]?([0-9][0-9_]*)?\.[0-9]*([eE][-+][0-9]+)?")
-# Numbers to Python and people, but text to YAML 1.1, which requires both the dot and the sign.
-_SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -166,7 +164,7 @@ def _node(of: yaml.Node) -> Node | None:
     """None for an empty value."""
     line = _line(of)
     if isinstance(of, yaml.ScalarNode):
-        value = str(of.value) if of.style else _scalar(of, line)
+        value = str(of.value) if of.style else _scalar(str(of.value), line)
         return None if value is None else Node(value, line)
     if isinstance(of, yaml.SequenceNode):
         items = [(each, _node(each)) for each in of.value]
@@ -197,44 +195,16 @@ def _key(of: yaml.Node) -> str:
     return node.value
 
 
-def _scalar(of: yaml.ScalarNode, line: int) -> str | int | float | bool | None:
-    """The value of an unquoted scalar; None if empty or null. Mistake if YAML reads it unexpectedly."""
-    text, kind = str(of.value), of.tag.rpartition(":")[2]
-    if kind == "null":
+def _scalar(text: str, line: int) -> str | int | float | bool | None:
+    """The value of an unquoted scalar as YAML 1.2 reads it, integers in decimal; None if empty or null."""
+    if text in ("", "~", "null"):
         return None
-    if kind == "merge":
-        raise Mistake(line, "merge keys (<<) are not used here: write the values out")
-    if kind == "bool":
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        raise Mistake(line, f"`{text}` is true or false to YAML: write true or false, or quote it")
-    if kind == "int":
-        if not _DECIMAL.fullmatch(text):
-            raise Mistake(line, f"`{text[:40]}` is not decimal to YAML: write a plain number, or quote it")
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
         if sum(c.isdigit() for c in text) > MAX_DIGITS:
             raise Mistake(line, f"a number has at most {MAX_DIGITS} digits; `{text[:24]}...` does not")
         return int(text.replace("_", ""))
-    if kind == "float":
-        return _float(text, line)
-    if _SCIENTIFIC.fullmatch(text):
-        raise Mistake(line, f"`{text[:40]}` is text to YAML: write {_rewritten(text)}, or quote it")
+    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text.replace("_", ""))):
+        return number
     return text
-
-
-def _float(text: str, line: int) -> float:
-    if not _DOTTED.fullmatch(text):
-        raise Mistake(line, f"`{text[:40]}` is no number that can be used here: write one, or quote it")
-    value = float(text.replace("_", ""))
-    if not math.isfinite(value):
-        raise Mistake(line, f"`{text[:40]}` is too large for a number")
-    return value
-
-
-def _rewritten(text: str) -> str:
-    """Spellings of a number like `1e3` that YAML reads as one: as a whole number, or with dot and sign."""
-    mantissa, power = re.split("[eE]", text)
-    dotted = f"{mantissa}{'' if '.' in mantissa else '.0'}e{int(power[:MAX_DIGITS]):+d}"
-    value = float(text)
-    if value.is_integer() and abs(value) < 10**MAX_DIGITS:  # infinity is not an integer
-        return f"{int(value)} or {dotted}"
-    return dotted

@@ -206,16 +206,17 @@ OF_BLOCKS = {
     "it has over 18 digits",
     "k: {from: 1, to: 1000000000}": "5: 2000000000 cases up to here; a sweep has at most 100000",
     "k: {from: 1, to: 1000000000, factor: 1.0000001}": "5: factor 1.0000001 is too near 1: 207232669 steps",
-    # scalars that YAML reads as something else than they look like
-    "k: 1e3": "5: `1e3` is text to YAML: write 1000 or 1.0e+3, or quote it",
-    "k: 3.35e12": "5: `3.35e12` is text to YAML: write 3350000000000 or 3.35e+12, or quote it",
-    "k: 1, layout: no": "5: `no` is true or false to YAML: write true or false, or quote it",
+    # scalars that YAML 1.1 reads as something else than they look like
+    "k: 1e3": "5: k must be a whole number, not 1000.0: write 1000",
+    "k: 3.35e12": "5: k must be a whole number, not 3350000000000.0: write 3350000000000",
+    "k: 1, layout: no": "5: layout cannot be 'no'; it is one of NN, NT",
     "k: null": "5: key 'k' has no value",
     "k: [1, ~]": "5: an item of this list has no value",
-    "k: .nan": "5: `.nan` is no number that can be used here: write one, or quote it",
-    "k: 1.0e+999": "5: `1.0e+999` is too large for a number",
-    "k: 0100": "5: `0100` is not decimal to YAML: write a plain number, or quote it",
-    "k: 1:30": "5: `1:30` is not decimal to YAML: write a plain number, or quote it",
+    "k: .nan": "5: k must be a whole number, not '.nan'",
+    "k: 1.0e+999": "5: k must be a whole number, not '1.0e+999'",
+    "k: 0100": "5: k must be a whole number, not 100.0: write 100",
+    "k: 0x10": "5: k must be a whole number, not '0x10'",
+    "k: 1:30": "5: k must be a whole number, not '1:30'",
     "k: " + "9" * 5000: f"5: a number has at most 18 digits; `{'9' * 24}...` does not",
 }
 OF_PLOTS = {
@@ -235,7 +236,7 @@ OF_TOPS = {
     "plot:\n  kind: quantization\n  x: k": "6: tiles quantize m and n; x: k is neither",
     "plot:\n  - {x: k}\n  - x: k\n    lines: [m, foo]": "7: a plot of toy has no column 'foo'; "
     f"it has {COLUMNS}",
-    "on: 1": "4: `on` is true or false to YAML: write true or false, or quote it",
+    "on: 1": f"4: a sweep has no key 'on'; it has {TOP}",
     "5: 1": "4: a key is a name, not 5",
     "titel: x": f"4: a sweep has no key 'titel' (did you mean title?); it has {TOP}",
     "title: x": "4: key 'title' is given twice, first on line 1",
@@ -281,7 +282,7 @@ MISTAKES = {
     HEAD + "cases:\n\t- {m: 1}\n": "5: this is not YAML: indent with spaces, not with a tab",
     HEAD + "---\ntitle: y\n": "4: a second document begins here; one file holds one sweep",
     HEAD + "cases: &a [*a]": f"4: {NO_ALIASES}",
-    HEAD + "<<: {a: 1}": "4: merge keys (<<) are not used here: write the values out",
+    HEAD + "<<: {a: 1}": f"4: a sweep has no key '<<'; it has {TOP}",
     HEAD
     + "cases: !!python/name:os.system []": "4: tags (!name) are not used here: quote what is meant as text",
     HEAD + "cases: " + "[" * 100_000: "4: nested more than 8 deep; no sweep is",

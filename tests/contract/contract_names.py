@@ -104,18 +104,3 @@ def test_options_of_inductor() -> None:
     # What mode="max-autotune-no-cudagraphs" stands for, as the source says of itself.
     mode = torch._inductor.list_mode_options("max-autotune-no-cudagraphs")
     assert {name: value for name, value in max_autotune._OPTIONS if name in mode} == mode
-
-
-def test_the_feedback_of_inductor() -> None:
-    """A saver is handed the timings first, nothing by name; a choice has a name and a description."""
-    from torch._inductor import ir, select_algorithm
-
-    assert callable(select_algorithm.add_feedback_saver) and callable(select_algorithm.clear_feedback_savers)
-    calls = [
-        node
-        for node in ast.walk(ast.parse(inspect.getsource(select_algorithm)))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "feedback_fn"
-    ]
-    assert calls and all(ast.unparse(call.args[0]) == "timings" and not call.keywords for call in calls)
-    choice = ir.ChoiceCaller("mm", [], None, "BLOCK_M=64, num_warps=4")
-    assert (choice.name, choice.description) == ("mm", "BLOCK_M=64, num_warps=4")
