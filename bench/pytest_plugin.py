@@ -42,7 +42,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "budget": {"metavar": "SECONDS"},
     "precision": {"metavar": "SHARE"},
     "results": {"metavar": "DIR"},
-    "shard": {"metavar": "I/N"},
     "resume": {"action": "store_true"},
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
@@ -63,8 +62,7 @@ HELP = {
     "precision": "Half-width of an interval that is narrow enough; default 1%%. What the budget leaves after "
     "three visits to each case narrows wider ones.",
     "results": "Where to write results; default results/ of the checkout.",
-    "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
-    "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
+    "resume": "Go on with this device's run that was interrupted last: only the rest is measured.",
 }
 
 

@@ -10,6 +10,7 @@ FORMER: Mapping[str, str] = {
     "--bench-concurrent": "`--bench-concurrent` is a loop with ROOFBENCH_CONCURRENT_GPUS (docs/fleet.md)",
     "--bench-device all": "`--bench-device all` is a shell loop over --bench-device cuda:N (docs/fleet.md)",
     "--bench-regime": "`--bench-regime` is gone: every run keeps the device loaded, as `sustained` did",
+    "--bench-shard": "`--bench-shard` is gone: give each run sweeps of its own, as --bench-sweep gemm",
     "--new-device": "`import csv --new-device` is gone: a name that is nearly a known one is remarked on",
     "--bench-tag": "`--bench-tag` is the environment variable ROOFBENCH_TAGS=key=value,key=value",
     "--bench-fresh-ceilings": "`--bench-fresh-ceilings` is gone: every run measures the ceilings it needs",

@@ -54,8 +54,6 @@ def opening_lines(run: Run) -> list[str]:
             f"timed at the same time as other GPUs, {run.concurrent_gpus} in all: how they do under each "
             "other's load; such rows are never compared with those of runs made alone"
         )
-    if run.shard is not None:
-        lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
     if run.no_commit:
         lines.append(f"the commit of these rows is unknown: {run.no_commit}")
     if run.unusable:

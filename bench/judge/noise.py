@@ -188,7 +188,7 @@ def history(runs: Iterable[Iterable[Measurement]]) -> dict[str, float]:
             steps[work_of(row)][number].append(step)
             of_case[row.case].append(step)
             kind = row.device_kind
-        before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
+        before |= now  # runs of other sweeps lie between two runs of the same cases
     kinds = {
         work: _drawn(USUAL.get(kind, USUAL["cpu"])[work].runs, by_run.values())
         for work, by_run in steps.items()

@@ -26,9 +26,6 @@ Suite = Annotated[
 Budget = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
 ]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
-]
 Resume = Annotated[bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")]
 Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")]
 
@@ -41,7 +38,6 @@ def nightly(
     bench_case: Cases = None,
     bench_suite: Suite = None,
     bench_budget: Budget = None,
-    bench_shard: Shard = None,
     bench_resume: Resume = False,
     summary: Summary = None,
 ) -> None:
@@ -71,7 +67,6 @@ def nightly(
         suite=bench_suite or (None if bench_sweep or bench_case else CORE),
         budget=bench_budget,
         results=(bench_results or RESULTS).absolute(),
-        shard=bench_shard,
         resume=bench_resume,
     )
     tonight = night(detect(bench_device), baseline, options, measure, typer.echo)

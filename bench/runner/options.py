@@ -15,7 +15,6 @@ from bench.errors import UserError, unknown
 from bench.runner.cases import chosen_cases
 from bench.runner.limits import PRECISION
 from bench.runner.run import RESULTS, Run
-from bench.runner.shard import Shard
 from bench.spec import ASKED_DATA, DeviceKind
 from bench.sweep.load import Find
 from bench.sweep.suites import Suite, suites
@@ -44,7 +43,6 @@ class Options:
     data: str = "uniform"
     """Of what the inputs are: one of ASKED_DATA."""
     results: Path = RESULTS
-    shard: str | None = None
     resume: bool = False
 
 
@@ -70,7 +68,6 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
         precision(options.precision),
         _data(options.data),
         options.resume,
-        shard=Shard.of(options.shard) if options.shard is not None else None,
         concurrent_gpus=concurrent_gpus(),
         tags=tags_of(os.environ.get(TAGS, "")),
         suffix=f"-gpu{device.index}" if beside_others else "",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bench.errors import UserError
 from bench.runner.merge_visits import joined
-from bench.runner.shard import Shard
 from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
 from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
 from bench.store.schema import WITHOUT_SAMPLES, Measurement
@@ -38,15 +37,12 @@ class RunFacts:
     """The facts that a run must share with an unfinished one to resume it."""
 
     device_id: str
-    shard: Shard | None
     protocol: str
     concurrent_gpus: int | None
 
-    def has(self, journal: Path, rows: Sequence[Measurement]) -> bool:
-        """Whether the journal is of this very device and shard: GPUs of one kind share a folder."""
-        return all(row.device_id == self.device_id for row in rows) and (
-            Shard.of_run(journal.stem) == self.shard
-        )
+    def has(self, rows: Sequence[Measurement]) -> bool:
+        """Whether the journal is of this very device: GPUs of one kind share a folder."""
+        return all(row.device_id == self.device_id for row in rows)
 
     def refuse_other(self, journal: Path, rows: Sequence[Measurement]) -> None:
         """UserError if it was measured under another condition: its rows and new ones could not be joined."""
@@ -121,7 +117,7 @@ def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS)
             if not ended:
                 continue
             recovered = recover(path)
-            if recovered.rows and not kind.has(path, recovered.rows):
+            if recovered.rows and not kind.has(recovered.rows):
                 continue
             if recovered.rows and begun is None:  # without a row there is nothing to resume
                 kind.refuse_other(path, recovered.rows)

@@ -29,7 +29,6 @@ from bench.runner.merge_visits import joined, visit_row
 from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
 from bench.runner.rounds import NextVisit, Rounds
-from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import SEVERAL, Protocol, protocol
@@ -76,8 +75,6 @@ class Run:
     data: str = "uniform"
     """Of what the inputs of measurements are."""
     resume: bool = False
-    shard: Shard | None = None
-    """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -99,8 +96,6 @@ class Run:
         """The cases to visit, once planned."""
         self.elsewhere: list[Case] = []
         """Cases that this device cannot run."""
-        self.other_shards = 0
-        """Number of cases that other shards measure."""
         self.left: list[UnfinishedRun] = []
         """Earlier runs that had not been finished when this one opened."""
         self.stopped = ""
@@ -159,12 +154,11 @@ class Run:
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._lock.enter_context(lock)
-        name = self.run_id + (self.shard.suffix if self.shard else "")
         if self.resume:
-            kind = RunFacts(self.device.id, self.shard, self.protocol.hash, self._concurrent)
-            begun = go_on(self.folder, name, kind, self.chosen.sweeps)
+            kind = RunFacts(self.device.id, self.protocol.hash, self._concurrent)
+            begun = go_on(self.folder, self.run_id, kind, self.chosen.sweeps)
         else:
-            begun = begin(self.folder, name, self.chosen.sweeps)
+            begun = begin(self.folder, self.run_id, self.chosen.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         if self.device.kind == "cpu":  # while it imports torch; a GPU is first looked at without our worker
             self.worker.begin()
@@ -184,15 +178,11 @@ class Run:
     def order(self, names: Iterable[str]) -> list[str]:
         """Those of these cases that this run measures, in order: ceilings, then comparison by comparison.
 
-        Left out are cases of other shards, and cases that the device cannot run, which get rows. Ceilings are
-        in every shard, since no row can be judged without its roof, and sweeps stay whole, since their cases
-        are compared with each other.
+        Left out are cases that the device cannot run, which get rows.
         """
         asked = [self.cases[name] for name in names]
-        ours = [c for c in asked if not self.shard or c.role != "measurement" or c.sweep in self.shard]
-        here = {case.key: case for case in ours if not self._missing(case)}
-        self.other_shards = len(asked) - len(ours)
-        self.elsewhere = [case for case in ours if case.key not in here]
+        here = {case.key: case for case in asked if not self._missing(case)}
+        self.elsewhere = [case for case in asked if case.key not in here]
         between = [case for case in here.values() if case.role == "measurement"]
         self._compared = comparisons(between, self.chosen.claims, self.device)
         ceilings = [case for case in here.values() if case.role != "measurement"]

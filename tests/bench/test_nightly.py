@@ -297,13 +297,13 @@ def test_the_command_writes_its_page_and_ends_with_the_code(commanded: Machine, 
     machine = commanded
     summary = tmp_path / "new" / "night.md"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
-    given += ["--summary", str(summary), "--bench-shard", "1/2", "--bench-resume"]
+    given += ["--summary", str(summary), "--bench-resume"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 0, done.output
     assert summary.read_text() in done.output
     (asked,) = machine.options
     assert (asked.results, asked.budget) == (machine.results, "9")
-    assert (list(asked.sweeps), asked.shard, asked.resume) == (["gemm"], "1/2", True)
+    assert (list(asked.sweeps), asked.resume) == (["gemm"], True)
 
 
 def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
