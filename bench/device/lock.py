@@ -54,7 +54,7 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
         yield why
         return
     try:
-        since = datetime.now(UTC).isoformat()
+        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         note = {"pid": os.getpid(), "pid_namespace": _pid_namespace(), "since": since, "doing": doing}
         _write(descriptor, note)
         yield ""
@@ -66,22 +66,19 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
 
 def _locked(path: Path, device: str) -> int:
     """A descriptor of the locked file. UserError if another holds it, OSError if it cannot be locked."""
-    while True:
-        descriptor = _opened(path)
-        try:
-            opened = os.fstat(descriptor)
-            if not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1:
-                raise OSError("is not a plain file of its own")
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(_busy(device, _note(descriptor))) from None
-            if _is_still(path, opened):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # removed between opening and locking: what stands there now is another file
+    descriptor = _opened(path)
+    try:
+        opened = os.fstat(descriptor)
+        if not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1:
+            raise OSError("is not a plain file of its own")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
+        note = _note(descriptor)
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise UserError(_busy(device, note)) from None
+        raise
+    return descriptor
 
 
 def _opened(path: Path) -> int:
@@ -91,30 +88,16 @@ def _opened(path: Path) -> int:
     waits for the other end of a pipe.
     """
     careful = os.O_NOFOLLOW | os.O_NONBLOCK
-    for _ in range(3):
-        # O_CREAT on another's file is refused in such folders (fs.protected_regular), so first without.
-        for mode in (os.O_RDWR, os.O_RDONLY):
-            try:
-                return os.open(path, mode | careful)
-            except FileNotFoundError:
-                break
-            except PermissionError:
-                if mode == os.O_RDONLY:
-                    raise
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o666)
-        except FileExistsError:  # another made it in this moment
-            continue
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o666)
         os.fchmod(descriptor, 0o666)  # whatever our umask: the next run may be another user's
         return descriptor
-    raise OSError("comes and goes")
-
-
-def _is_still(path: Path, opened: os.stat_result) -> bool:
+    except FileExistsError:  # O_CREAT on another's file is refused in such folders (fs.protected_regular)
+        pass
     try:
-        return os.path.samestat(opened, path.lstat())
-    except FileNotFoundError:
-        return False
+        return os.open(path, os.O_RDWR | careful)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | careful)
 
 
 def _write(descriptor: int, note: dict[str, Any]) -> None:
@@ -141,9 +124,9 @@ def _busy(device: str, note: object) -> str:
     match note:
         case {"pid": int(pid), "pid_namespace": str(where), "since": str(began), "doing": str(doing)}:
             if where != _pid_namespace():
-                who = f"a process in another container{_since(began)} ({doing})"
+                who = f"a process in another container since {began} ({doing})"
             elif Path(f"/proc/{pid}").exists():  # else the note is an earlier holder's
-                who = f"process {pid}{_since(began)} ({doing})"
+                who = f"process {pid} since {began} ({doing})"
     return f"{device} is being measured by {who}; wait for it, choose another with --bench-device, or stop it"
 
 
@@ -153,13 +136,3 @@ def _pid_namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
-
-
-def _since(began: str) -> str:
-    """` since 12:03 UTC`, with the date if that was not today."""
-    try:
-        then = datetime.fromisoformat(began).astimezone(UTC)
-    except ValueError:
-        return ""
-    same_day = then.date() == datetime.now(UTC).date()
-    return f" since {then:%H:%M} UTC" if same_day else f" since {then:%Y-%m-%d %H:%M} UTC"
