@@ -31,6 +31,7 @@ FORMER: Mapping[str, str] = {
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",
+    "doctor --json": "`doctor --json` is gone: a check that breaks shows its traceback",
     "export": "`export` is gone: pytest-benchmark's own --benchmark-json is what other tools read",
     "first-minutes": "`first-minutes` is gone: begin on a new GPU with `doctor`, then `make bench`",
     "goals": "`goals` is gone: `table --by implementation` has the ratios, `claims` judges what has a bar",

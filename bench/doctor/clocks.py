@@ -46,7 +46,7 @@ def clocks(device: Device) -> Iterator[Finding]:
             try:
                 yield agreed(anchor, child.ask({"asked": asked}, DEADLINE_S)["turns"], device.kind)
             except WorkerDied as death:
-                yield failed("two clocks", f"{anchor.noun}: {death}.", DIED_REMEDY, str(death))
+                yield failed("two clocks", f"{anchor.noun}: {death}.", DIED_REMEDY)
                 return
 
 
@@ -62,9 +62,9 @@ def agreed(anchor: Anchor, turns: Sequence[tuple[float, float]], kind: DeviceKin
     shown = ratio_text(middle, ratios[0], ratios[-1])
     sentence = f"{anchor.noun}: {1e6 * ours_s:.1f} us by our clock, {shown} of torch.utils.benchmark's."
     if kind == "cuda" and least_off > APART:
-        return failed("two clocks", sentence, APART_REMEDY, turns=list(turns))
+        return failed("two clocks", sentence, APART_REMEDY)
     off = least_off if kind == "cpu" else abs(middle - 1)
-    return checked("two clocks", off <= AGREE, sentence, AGREE_REMEDY, turns=list(turns))
+    return checked("two clocks", off <= AGREE, sentence, AGREE_REMEDY)
 
 
 # ---- in the process that has torch

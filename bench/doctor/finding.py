@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Level = Literal["PASS", "WARN", "FAIL"]
@@ -22,42 +21,28 @@ class Finding:
     """What the check observed."""
     remedy: str = ""
     """One sentence saying what to do; never empty for WARN and FAIL."""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Every number behind the sentence, in SI units; plain values that JSON can hold."""
     error: str = ""
-    """The whole traceback, or another message of a library."""
-
-    def json(self) -> dict[str, Any]:
-        """The finding for the JSON file, where infinity and NaN are null."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+    """The whole traceback of a check that failed itself."""
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def passed(name: str, sentence: str, **numbers: Any) -> Finding:
+def passed(name: str, sentence: str) -> Finding:
     """A finding of something in order."""
-    return Finding("PASS", name, sentence, numbers=numbers)
+    return Finding("PASS", name, sentence)
 
 
-def warned(name: str, sentence: str, remedy: str, **numbers: Any) -> Finding:
+def warned(name: str, sentence: str, remedy: str) -> Finding:
     """A finding of something that leaves numbers missing, unsteady or of another kind."""
-    return Finding("WARN", name, sentence, remedy, numbers)
+    return Finding("WARN", name, sentence, remedy)
 
 
-def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
+def failed(name: str, sentence: str, remedy: str, error: str = "") -> Finding:
     """A finding of something that makes a run's numbers wrong, or the run impossible."""
-    return Finding("FAIL", name, sentence, remedy, numbers, error)
+    return Finding("FAIL", name, sentence, remedy, error)
 
 
-def checked(name: str, good: bool, sentence: str, remedy: str, **numbers: Any) -> Finding:
+def checked(name: str, good: bool, sentence: str, remedy: str) -> Finding:
     """PASS if it is `good`, else WARN with the remedy; the sentence holds either way."""
-    return passed(name, sentence, **numbers) if good else warned(name, sentence, remedy, **numbers)
+    return passed(name, sentence) if good else warned(name, sentence, remedy)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

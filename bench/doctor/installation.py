@@ -86,7 +86,7 @@ def compatible(torch: Mapping[str, Any], speaks: int, driver_version: str) -> Fi
         remedy = f"Update the driver to {least}, or install a torch wheel built for CUDA {here} or older."
         return failed("driver", sentence, remedy)
     sentence = f"Driver {driver_version} speaks CUDA {here}; torch was built for CUDA {wheel}."
-    return passed("driver", sentence, driver_cuda=speaks, driver=driver_version, wheel_cuda=wheel)
+    return passed("driver", sentence)
 
 
 def datasheet(device: Device) -> Finding:
@@ -124,7 +124,7 @@ def packages(device: Device) -> Iterator[Finding]:
     except WorkerDied as death:
         tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
-        yield failed("worker", f"No worker starts, so nothing else is checked: {death}.", remedy, str(death))
+        yield failed("worker", f"No worker starts, so nothing else is checked: {death}.", remedy)
 
 
 def required(lacking: Sequence[Requirement]) -> Finding:
@@ -149,6 +149,6 @@ def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:
     if differ := [name for name in here if here[name] != hello[name]]:
         listed = "; ".join(f"{name} {here[name] or 'none'} and {versions[name]}" for name in differ)
         sentence = f"This process and the worker see different packages: {listed}."
-        return failed("worker", sentence, SAME_REMEDY, versions=versions)
+        return failed("worker", sentence, SAME_REMEDY)
     sentence = "A worker starts in {:.1f} s: Python {python}, torch {torch}, Triton {triton}; {libraries}."
-    return passed("worker", sentence.format(starting_s, **versions), starting_s=starting_s, versions=versions)
+    return passed("worker", sentence.format(starting_s, **versions))

@@ -25,13 +25,13 @@ SMALL_BYTE = 4096
 """Examples of at least this many bytes are preferred: a single element shows little."""
 FAULTY = ("wrong", "error", "crashed", "timeout", "out_of_memory", "escaped")
 """Statuses that the rows of a sound implementation never have."""
-REMEDY = "Leave the implementation out of decisions, and report it with the JSON file: its rows are failures."
+REMEDY = "Leave the implementation out of decisions, and report this line: its rows are failures."
 TORCH_REMEDY = "Reinstall torch with the libraries of its wheel, and nothing else on LD_LIBRARY_PATH."
 REMEDIES = {
     "cublas": TORCH_REMEDY,
     "cublaslt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
     "cudnn": TORCH_REMEDY,
-    "inductor": "See that a C compiler and Triton's ptxas work here: the JSON file has what they said.",
+    "inductor": "See that a C compiler and Triton's ptxas work here.",
 }
 """Implementation -> what to do if it is wrong, or not available."""
 
@@ -56,7 +56,7 @@ def operators(device: Device) -> Iterator[Finding]:
         try:
             examples[name] = [kernels.problem(name)(**each) for each in workers[0].examples(name)[0]]
         except WorkerDied as death:
-            yield failed(name, f"{death}.", REMEDY, str(death))
+            yield failed(name, f"{death}.", REMEDY)
     every = list(cases(device, examples))
     rows = answers(every, workers)
     for name in examples:
@@ -68,7 +68,7 @@ def operators(device: Device) -> Iterator[Finding]:
     yield from libraries(rows)
     if left := [str(asked) for asked in every if asked not in rows]:
         sentence = f"{len(left)} of {len(every)} were not reached in {WITHIN_S:.0f} s, the first: {left[0]}."
-        yield warned("not reached", sentence, "Run them all: python -m pytest bench/", not_reached=left)
+        yield warned("not reached", sentence, "Run them all: python -m pytest bench/")
 
 
 def cases(device: Device, examples: Mapping[str, Sequence[Problem]]) -> Iterator[Asked]:
@@ -130,10 +130,9 @@ def judged(name: str, rows: Mapping[Asked, Mapping[str, Any]]) -> Finding:
         if those:
             listed = "; ".join(f"{each} {outcome(row)}" for each, row in list(those.items())[:3])
             sentence += f" {word}: {listed}{f'; and {len(those) - 3} more' if len(those) > 3 else ''}."
-    numbers = {str(asked): {"parameters": asked.problem.parameters(), **row} for asked, row in rows.items()}
     if faulty:
-        return failed(name, sentence, REMEDIES.get(next(iter(faulty)), REMEDY), rows=numbers)
-    return passed(name, sentence, rows=numbers)
+        return failed(name, sentence, REMEDIES.get(next(iter(faulty)), REMEDY))
+    return passed(name, sentence)
 
 
 def libraries(rows: Mapping[Asked, Mapping[str, Any]]) -> Iterator[Finding]:
@@ -142,4 +141,4 @@ def libraries(rows: Mapping[Asked, Mapping[str, Any]]) -> Iterator[Finding]:
         of_it = [row for asked, row in rows.items() if asked.implementation == name]
         if of_it and all(row["status"] == "unsupported" for row in of_it):
             sentence = f"{name} is available for no operator: {of_it[0]['reason']}."
-            yield warned("libraries", sentence, remedy, operators=len(of_it))
+            yield warned("libraries", sentence, remedy)

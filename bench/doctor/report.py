@@ -1,10 +1,9 @@
-"""What the doctor says: its checks, one after the other, and their findings as lines and as JSON."""
+"""What the doctor says: its checks, one after the other, and their findings as lines."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from bench.causes import cause
 from bench.device.detect import Device
@@ -14,7 +13,6 @@ from bench.doctor.finding import Finding, exit_code, failed
 from bench.doctor.installation import driver, packages
 from bench.doctor.operators import operators
 from bench.doctor.steadiness import steadiness
-from bench.runner.provenance import commit
 
 # The driver first: it looks for neighbours, and every process that is started afterwards is one more.
 QUICK = (driver, packages)
@@ -22,7 +20,7 @@ FULL = (*QUICK, operators, faults, clocks, steadiness)
 VERDICTS = ("healthy", "degraded", "unusable")
 """The verdict for each exit code."""
 GPU_REMEDY = "Repair the driver (nvidia-smi must list the GPU), or ask for the CPU: --bench-device cpu."
-BUG_REMEDY = "Read the traceback in the file that --json writes; if it blames no package, it is our bug."
+BUG_REMEDY = "Read the traceback; if it blames no package, it is our bug."
 
 
 def findings(
@@ -47,10 +45,11 @@ def findings(
 
 
 def lines(finding: Finding) -> Iterator[str]:
-    """`PASS name: sentence`, and below it the remedy, if there is one."""
+    """`PASS name: sentence`, and below it the remedy and the traceback, if there are any."""
     yield f"{finding.level} {finding.name}: {finding.sentence}"
     if finding.remedy:
         yield f"     {finding.remedy}"
+    yield from finding.error.splitlines()
 
 
 def verdict(found: list[Finding]) -> str:
@@ -58,16 +57,3 @@ def verdict(found: list[Finding]) -> str:
     levels = [finding.level for finding in found]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in ("PASS", "WARN", "FAIL"))
     return f"{VERDICTS[exit_code(found)]} (exit code {exit_code(found)}): {counts}"
-
-
-def report(device: Device, found: list[Finding], seconds: float) -> dict[str, Any]:
-    """All findings for the JSON file."""
-    facts = ("kind", "name", "slug", "id", "driver", "sm_count", "memory_byte", "cache_byte")
-    return {
-        "verdict": VERDICTS[exit_code(found)],
-        "exit_code": exit_code(found),
-        "seconds": seconds,
-        "commit": commit()[0],
-        "device": {name: getattr(device, name) for name in facts},
-        "findings": [finding.json() for finding in found],
-    }

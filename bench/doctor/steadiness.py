@@ -138,10 +138,10 @@ def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, device: Dev
         share = median(speeds) / peak
         sentence += f"; {share_text(share)} of the datasheet's peak"
         if share > MOST:
-            return failed(anchor.name, f"{sentence}.", HIGH_REMEDY, speeds=list(speeds), peak=peak)
+            return failed(anchor.name, f"{sentence}.", HIGH_REMEDY)
         if share < LEAST:
             good, remedy = False, RATE_REMEDY
-    return checked(anchor.name, good, f"{sentence}.", remedy, speeds=list(speeds), peak=peak)
+    return checked(anchor.name, good, f"{sentence}.", remedy)
 
 
 def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -151,13 +151,13 @@ def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     late = sum(row.get("late_samples") or 0 for row in rows)
     samples = late + sum(len(row["samples_s"]) for row in rows)
     sentence = f"{late} of {samples} samples were late."
-    yield checked("late samples", late <= LATE * samples, sentence, LATE_REMEDY, late=late, samples=samples)
+    yield checked("late samples", late <= LATE * samples, sentence, LATE_REMEDY)
 
     lacking = [name for name in COLUMNS if all(row.get(name) is None for row in rows)]
     sentence = f"NVML fills {len(COLUMNS) - len(lacking)} of {len(COLUMNS)} columns."
     if lacking:
         sentence += f" Rows lack {', '.join(lacking)}."
-    yield checked("NVML", not lacking, sentence, NVML_REMEDY, missing=lacking)
+    yield checked("NVML", not lacking, sentence, NVML_REMEDY)
 
     held = {name: max(row.get(name) or 0.0 for row in rows) for name in ("held_thermal", "held_hardware")}
     hertz = [row["sm_clock_hz"] for row in rows if row.get("sm_clock_hz")]
@@ -168,4 +168,4 @@ def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     is_held = max(held.values()) > HELD
     is_steady = max(hertz) <= (1 + STEADY["cuda"]) * min(hertz)
     remedy = HEAT_REMEDY if is_held else CLOCK_REMEDY
-    yield checked("clock", is_steady and not is_held, sentence, remedy, hertz=hertz, **held)
+    yield checked("clock", is_steady and not is_held, sentence, remedy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -49,7 +48,6 @@ def levels(found: Iterable[Finding]) -> dict[str, str]:
         assert bool(one.remedy) == (one.level != "PASS"), one
         assert one.sentence.endswith(".") and "\n" not in one.sentence, one
         assert one.remedy[:1] == one.remedy[:1].upper() and "\n" not in one.remedy, one
-        json.dumps(one.json(), allow_nan=False)
     return {one.name: one.level for one in listed}
 
 
@@ -396,7 +394,6 @@ def test_a_row_that_fails_ends_it() -> None:
 )
 def test_the_worst_line_is_the_exit_code(found: list[Finding], code: int, word: str) -> None:
     assert report.verdict(found).startswith(f"{word} (exit code {code})")
-    assert report.report(device("cpu"), found, 4.0)["exit_code"] == code
 
 
 def test_a_check_that_raises_is_its_failure_alone_and_a_driver_without_gpu_is_said() -> None:
@@ -412,6 +409,10 @@ def test_a_check_that_raises_is_its_failure_alone_and_a_driver_without_gpu_is_sa
         "FAIL GPU: A CUDA driver is installed and gives no GPU: cuInit answers 803.",
         f"     {report.GPU_REMEDY}",
     ]
+    assert list(report.lines(found[2]))[1:3] == [
+        f"     {report.BUG_REMEDY}",
+        "Traceback (most recent call last):",
+    ]
 
 
 # ---- the command
@@ -422,16 +423,15 @@ def doctor(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(done, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300)
 
 
-def test_a_quick_look_says_how_it_stands(tmp_path: Path) -> None:
-    done = doctor("--quick", "--bench-device", "cpu", "--json", str(tmp_path / "new" / "doctor.json"))
-    read = json.loads((tmp_path / "new" / "doctor.json").read_text())
-    assert done.returncode == read["exit_code"] in (0, 1), done.stdout + done.stderr
-    assert f"{read['verdict']} (exit code {done.returncode})" in done.stdout and not done.stderr
-    found = {one["name"]: one["level"] for one in read["findings"]}
-    assert {"packages", "worker"} < set(found)
-    assert not set(found.values()) - {"PASS", "WARN"}  # others may keep this machine busy
-    assert read["device"]["name"] == detect("cpu").name
-    assert all(f"{level} {name}: " in done.stdout for name, level in found.items())
+def test_a_quick_look_says_how_it_stands() -> None:
+    done = doctor("--quick", "--bench-device", "cpu")
+    first, *lines = done.stdout.splitlines()
+    assert first == f"roofbench doctor: {detect('cpu').name}" and not done.stderr
+    found = {line.split(": ")[0] for line in lines if line[:4] in ("PASS", "WARN", "FAIL")}
+    assert {"PASS packages", "PASS worker"} <= found
+    assert not any(line.startswith("FAIL") for line in found)  # others may keep this machine busy
+    word = "degraded" if any(line.startswith("WARN") for line in found) else "healthy"
+    assert lines[-1].startswith(f"{word} (exit code {done.returncode})"), done.stdout
 
 
 # ---- words
