@@ -129,6 +129,13 @@ class Comparison:
         return commits[0] == commits[1] and len(commits[0]) == 1 and alike
 
     @property
+    def disturbed(self) -> list[str]:
+        """Flags that blame the machine, of rows that are SLOWER or FASTER: no false alarms."""
+        changed = [each.case for each in self.of("SLOWER", "FASTER")]
+        looks = [side.looks.get(case) for side in (self.before, self.after) for case in changed]
+        return sorted({flag for look in looks if look for flag in look.flags})
+
+    @property
     def exit_code(self) -> int:
         """1: a case, an operator or the machine is SLOWER, whatever else; 2: any INVALID; 3: nothing decided.
 

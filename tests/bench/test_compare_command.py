@@ -83,6 +83,18 @@ def test_all_and_across(written: tuple[Path, Path]) -> None:
     assert " to +" in line(out, "float32-cold")
 
 
+def test_two_runs_of_a_commit_one_of_them_disturbed_are_no_false_alarm(
+    chance: Chance, tmp_path: Path
+) -> None:
+    """A thread that had half of its processor, and five times as slow: that is true, and no code did it."""
+    for name, scale, busy in (("a", 1.0, 0.0), ("b", 5.0, 0.5)):
+        row = timed(chance, scale, device_kind="cpu", threads=1, pressure=busy, on_processor=1 - busy)
+        parquet.write(tmp_path / f"{name}.parquet", again([replace(row, visits=3)], run_id=name))
+    code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert code == 1 and "1 SLOWER" in out and "A/A" not in out and "false alarm" not in out
+    assert "one commit: FASTER + SLOWER 1 of 1 comparable" in out and "contended" in out
+
+
 def test_what_chose_other_code_is_named_first_as_a_cause_and_is_no_false_alarm(
     written: tuple[Path, Path], tmp_path: Path
 ) -> None:
