@@ -63,12 +63,12 @@ def _counts(comparison: Comparison) -> Iterator[str]:
         dirty = ", both with changes that are not committed" if is_dirty else ""
         alarms = len(comparison.of("SLOWER", "FASTER"))
         judged = alarms + len(comparison.of("SAME"))
-        counts = f"FASTER + SLOWER {alarms} of {comparison.comparable} comparable"
+        differing = f"FASTER + SLOWER {alarms} of {comparison.comparable} comparable"
         if disturbed := comparison.disturbed:
-            yield f"one commit{dirty}: {counts}, which code did not cause: some were {', '.join(disturbed)}"
+            yield f"one commit{dirty}: {differing}, not by a change of code: {', '.join(disturbed)}"
             return
         yield (
-            f"A/A{dirty}: {counts} = "
+            f"A/A{dirty}: {differing} = "
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNDECIDED)"
         )
