@@ -16,7 +16,6 @@ import socket
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte, text_of
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
@@ -97,7 +96,7 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
         raise UserError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
     if index >= len(gpus):
         raise UserError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
-    return _cuda_device(*gpus[index])
+    return _cuda_device(gpus[index])
 
 
 def unusable_gpu(libcuda: str = LIBRARY) -> str:
@@ -112,15 +111,7 @@ def unusable_gpu(libcuda: str = LIBRARY) -> str:
 # ---- GPUs
 
 
-class _Clocks(NamedTuple):
-    """What the CUDA driver reports of a GPU's clocks and memory bus; 0 is unknown."""
-
-    clock_hz: float
-    memory_clock_hz: float
-    bus_bit: int
-
-
-def _gpus(libcuda: str) -> tuple[list[tuple[Device, _Clocks]], str]:
+def _gpus(libcuda: str) -> tuple[list[Device], str]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; if none, why, as ` (...)`, empty if there is no driver."""
     try:
         driver = ctypes.CDLL(libcuda)
@@ -135,11 +126,11 @@ def _gpus(libcuda: str) -> tuple[list[tuple[Device, _Clocks]], str]:
         return [], f" ({error})"
 
 
-def _there_is(gpus: list[tuple[Device, _Clocks]]) -> str:
-    return "there is " + ", ".join(["cpu", *(str(device) for device, _ in gpus)])
+def _there_is(gpus: list[Device]) -> str:
+    return "there is " + ", ".join(["cpu", *map(str, gpus)])
 
 
-def _gpu(driver: ctypes.CDLL, index: int) -> tuple[Device, _Clocks]:
+def _gpu(driver: ctypes.CDLL, index: int) -> Device:
     """A GPU as the CUDA driver describes it, without a datasheet."""
     device, memory, version = ctypes.c_int(), ctypes.c_size_t(), newest_cuda(driver)
     name = ctypes.create_string_buffer(256)
@@ -148,17 +139,13 @@ def _gpu(driver: ctypes.CDLL, index: int) -> tuple[Device, _Clocks]:
     call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
 
     def attribute(number: int) -> int:
-        # Newer drivers may not report the clocks: an error reads as 0, unknown.
         value = ctypes.c_int()
-        try:
-            call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        except CudaError:
-            return 0
+        call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
-    # Numbers of enum CUdevice_attribute in cuda.h; clocks are in kHz.
+    # Numbers of enum CUdevice_attribute in cuda.h.
     identity = _identity(driver, device, text := name.value.decode(errors="replace"))
-    gpu = Device(
+    return Device(
         kind="cuda",
         index=index,
         name=text,
@@ -175,7 +162,6 @@ def _gpu(driver: ctypes.CDLL, index: int) -> tuple[Device, _Clocks]:
         pci_bus=_pci_bus(driver, device),
         boot=_boot(ROOT),
     )
-    return gpu, _Clocks(attribute(13) * 1e3, attribute(36) * 1e3, attribute(37))
 
 
 def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
@@ -213,7 +199,7 @@ def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
     return f"{'MIG' if is_slice else 'GPU'}-{identities[-1]}"
 
 
-def _cuda_device(gpu: Device, clocks: _Clocks) -> Device:
+def _cuda_device(gpu: Device) -> Device:
     """The GPU with its datasheet and what NVML adds."""
     from bench.device.nvml import NvmlGpu  # a machine without a GPU does not load the binding
 
@@ -226,9 +212,9 @@ def _cuda_device(gpu: Device, clocks: _Clocks) -> Device:
             name=gpu.name,
             capability=gpu.capability,
             sm_count=gpu.sm_count,
-            clock_hz=clocks.clock_hz or nvml.max_sm_clock_hz(),
-            memory_clock_hz=clocks.memory_clock_hz or nvml.max_memory_clock_hz(),
-            bus_bit=clocks.bus_bit or nvml.bus_bit(),
+            clock_hz=nvml.max_sm_clock_hz(),
+            memory_clock_hz=nvml.max_memory_clock_hz(),
+            bus_bit=nvml.bus_bit(),
             l2_byte=gpu.cache_byte,
             memory_byte=gpu.memory_byte,
         )

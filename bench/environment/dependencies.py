@@ -154,17 +154,11 @@ def child_environment() -> dict[str, str]:
     """The environment for a child Python process: it imports from this checkout and wherever this one does.
 
     The whole search path is passed on, as torch does for its own compiling processes: parts of it may have
-    been added while this process ran. The checkout comes first, so that its `kernels` is imported. The
-    options -E, -I and -s are passed on by leaving out or adding variables.
+    been added while this process ran. The checkout comes first, so that its `kernels` is imported.
     """
-    ignores = sys.flags.ignore_environment
-    environment = {k: v for k, v in os.environ.items() if not (ignores and k.startswith("PYTHON"))}
     # An empty entry, and a relative one, mean the folder that this process is in.
     paths = [str(ROOT), *(os.path.abspath(path) for path in sys.path)]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    if sys.flags.no_user_site:
-        environment["PYTHONNOUSERSITE"] = "1"
-    return environment
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def version(name: str) -> str | None:

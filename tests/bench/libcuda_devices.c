@@ -22,9 +22,6 @@ int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(PART * 16); }
 int cuDeviceGetAttribute(int *v, int a, int d) {
     switch (a) {
         case 16: *v = d ? 84 : H100_SM; return 0;
-        case 13: if (NO_CLOCKS) return 1; *v = d ? 1860000 : 1980000; return 0;
-        case 36: if (NO_CLOCKS) return 1; *v = d ? 10501000 : 2619000; return 0;
-        case 37: *v = d ? 384 : 5120; return 0;
         case 38: *v = d ? 6291456 : 52428800; return 0;
         case 75: *v = d ? MAJOR : 9; return 0;
         case 76: *v = d ? 6 : 0; return 0;

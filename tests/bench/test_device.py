@@ -23,7 +23,6 @@ GIVEN = {
     "UUID": "cuDeviceGetUuid",
     "PCI": "cuDeviceGetPCIBusId",
     "MAJOR": 8,
-    "NO_CLOCKS": 0,
     "H100_SM": 132,
 }
 
@@ -59,20 +58,26 @@ def test_a_known_gpu(driver) -> None:
     assert str(found) == "cuda:0 (NVIDIA H100 80GB HBM3)"
 
 
-def test_an_unknown_gpu_of_a_known_family(driver) -> None:
+PART = "10111213-1415-1617-1819-1a1b1c1d1e1f"
+"""The number that the driver compiled with PART=1 gives the first GPU's slice."""
+WHOLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+def test_an_unknown_gpu_of_a_known_family(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeNvml(uuid=f"GPU-{PART}", sm_mhz=1860, memory_mhz=10501, bus_bit=384)
+    monkeypatch.setattr(nvml, "pynvml", fake)
     found = detect("cuda:1", driver(UUID="cuDeviceGetUuid_v2"))
-    assert found.uuid == "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"
+    assert found.uuid == f"GPU-{PART}"
     assert found.slug == "nvidia-geforce-rtx-3090-super-84sm-24gib"
     assert found.derived and found.datasheet is not None
     assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, a 3090 Ti's
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, a 3090 Ti's
     assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
     assert found.id != detect("cuda:0", driver()).id
-
-
-PART = "10111213-1415-1617-1819-1a1b1c1d1e1f"
-"""The number that the driver compiled with PART=1 gives the first GPU's slice."""
-WHOLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    fake.initialised = False  # then nobody tells its clocks
+    silent = detect("cuda:1", driver()).datasheet
+    assert silent is not None and silent.derived and silent.peak_flop_per_s("vector", "float32") is None
+    assert silent.bandwidth_byte_per_s is None
 
 
 @pytest.mark.parametrize("profile", ["3g.40gb", "1c.3g.20gb"])
@@ -98,7 +103,10 @@ def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: st
     assert fake.opened == 0, "what was initialised is shut down"
 
 
-def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
+def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(
+    driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(uuid=f"GPU-{PART}"))
     found = detect("cuda:1", driver(NAME='"NVIDIA R999"', MAJOR=15))
     assert found.derived and found.datasheet is not None
     assert found.datasheet.bandwidth_byte_per_s
@@ -106,7 +114,10 @@ def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None
     assert found.datasheet.peak_flop_per_s("matrix", "float16") is None
 
 
-def test_a_known_name_with_other_sm_count_is_not_given_the_cards_peaks(driver) -> None:
+def test_a_known_name_with_other_sm_count_is_not_given_the_cards_peaks(
+    driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml(uuid=f"GPU-{WHOLE}"))
     found = detect("cuda:0", driver(H100_SM=66))
     assert found.derived and found.datasheet is not None
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
