@@ -74,16 +74,20 @@ def experiments(judged: Sequence[JudgedClaim]) -> Table:
 
 
 def rules_by_device(judged: Iterable[JudgedClaim]) -> dict[str, Any]:
-    """For JSON: rule -> device -> [verdict, claim, effect, run] of what was decided or might have been.
+    """For JSON: rule -> device -> [verdict, claim, effect, run, lines that hold, lines that fail] of what was
+    decided or might have been.
 
     Runs of imported rows are named for their source and the commit of it.
     """
-    table: dict[str, dict[str, list[list[str]]]] = {}
+    table: dict[str, dict[str, list[list[str | int]]]] = {}
     for each in judged:
         if each.effect is not None and each.verdict in WITH_EFFECT:
             for number in each.claim.rules:
                 cell = table.setdefault(str(number), {}).setdefault(each.device, [])
-                cell.append([each.verdict, each.claim.id, str(each.effect), ", ".join(each.runs)])
+                of = each.effect
+                cell.append(
+                    [each.verdict, each.claim.id, str(of), ", ".join(each.runs), of.holding, of.failing]
+                )
     return {"commit": commit()[0], "rules": table}
 
 

@@ -11,7 +11,6 @@ A share is one number, with the interval of Wilson.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -208,8 +207,9 @@ def count(chances: Floats) -> int:
     from scipy import stats
 
     ranked = np.sort(np.maximum(chances, np.finfo(float).tiny))
-    together = (stats.combine_pvalues(ranked[place:]).pvalue <= CHANCE for place in range(len(ranked)))
-    return int(max(named(chances).sum(), sum(itertools.takewhile(bool, together))))
+    fisher = np.cumsum(-2 * np.log(ranked[::-1]))[::-1]  # of each place and those after it
+    beyond = np.asarray(stats.chi2.sf(fisher, 2 * np.arange(len(ranked), 0, -1)) > CHANCE)
+    return int(max(named(chances).sum(), beyond.argmax() if beyond.any() else len(ranked)))
 
 
 def _share(claim: Claim, made: Sequence[Seen]) -> ClaimEffect:

@@ -12,22 +12,24 @@ from typer.testing import CliRunner
 
 from bench.sweep.experiments import RULES
 from plots.__main__ import app
-from plots.figures.rules import CONTRADICTED, SUPPORTED, UNDECIDED, cells, draw
+from plots.figures.rules import FAILS, HOLDS, UNDECIDED, cells, draw
 from tests.plots.drawn import figures
 
 H100, A100, UNKNOWN = "nvidia-h100-80gb-hbm3", "nvidia-a100-sxm4-80gb", "no-such-gpu"
 
 
-def verdicts(words: str) -> list[list[str]]:
-    return [[word, "MM-01", "1 of 1 pair: 2 times", "a"] for word in words.split()]
+def verdicts(*counts: tuple[int, int]) -> list[list[str | int]]:
+    return [["PARTLY", "MM-01", "2 of 5 pairs: 2 times", "a", hold, fail] for hold, fail in counts]
 
 
+OPEN: list[list[str | int]] = [["UNDECIDED", "MM-01", "5 pairs undecided", "a", 0, 0]]
+OTHER = {UNKNOWN: verdicts((1, 0))}
 RULES_OF = {
-    "1": {H100: verdicts("SUPPORTED"), A100: verdicts("SUPPORTED"), UNKNOWN: verdicts("SUPPORTED")},
-    "2": {H100: verdicts("SUPPORTED CONTRADICTED"), UNKNOWN: verdicts("SUPPORTED")},
-    "3": {H100: verdicts("CONTRADICTED UNDECIDED"), UNKNOWN: verdicts("SUPPORTED")},
-    "4": {H100: verdicts("PARTLY"), UNKNOWN: verdicts("SUPPORTED")},
-    "5": {H100: verdicts("UNDECIDED")},
+    "1": {H100: verdicts((5, 0)), A100: verdicts((1, 0)), **OTHER},
+    "2": {H100: verdicts((99, 1), (0, 2)), **OTHER},
+    "3": {H100: [*verdicts((0, 5)), *OPEN], **OTHER},
+    "4": {H100: verdicts((1, 3)), **OTHER},
+    "5": {H100: OPEN},
 }
 
 
@@ -41,10 +43,10 @@ def test_each_rule_that_is_decided_has_a_row_and_each_gpu_that_decides_enough_a_
     assert [label.get_text() for label in axes.get_xticklabels()] == ["H100 SXM5 80 GB"]
     widths = Counter[tuple[int, str]]()
     for patch in axes.patches:
-        widths[int(patch.get_y()), to_hex(patch.get_facecolor())] += round(patch.get_width() / 0.88, 2)
-    blue, red, grey = SUPPORTED, CONTRADICTED, UNDECIDED
-    assert [widths[row, blue] for row in range(4)] == [1.0, 0.5, 0.0, 0.5]
-    assert [widths[row, red] for row in range(4)] == [0.0, 0.5, 1.0, 0.5]
+        widths[int(patch.get_y()), to_hex(patch.get_facecolor())] += round(patch.get_width() / 0.88, 3)
+    blue, red, grey = HOLDS, FAILS, UNDECIDED
+    assert [widths[row, blue] for row in range(4)] == [1.0, 0.495, 0.0, 0.25]
+    assert [widths[row, red] for row in range(4)] == [0.0, 0.505, 1.0, 0.75]
     assert not any(widths[row, grey] for row in range(4))
 
 
