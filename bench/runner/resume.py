@@ -41,26 +41,9 @@ class RunFacts:
     concurrent_gpus: int | None
 
     def has(self, rows: Sequence[Measurement]) -> bool:
-        """Whether the journal is of this very device: GPUs of one kind share a folder."""
-        return all(row.device_id == self.device_id for row in rows)
-
-    def refuse_other(self, journal: Path, rows: Sequence[Measurement]) -> None:
-        """UserError if it was measured under another condition: its rows and new ones could not be joined."""
-        if others := {row.protocol for row in rows} - {self.protocol}:
-            raise UserError(
-                f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
-                "resume it with the version that began it, or leave out --bench-resume"
-            )
-        ours = self.concurrent_gpus or 1
-        if counts := {row.concurrent_gpus or 1 for row in rows} - {ours}:
-            raise UserError(
-                f"{journal}: was measured on {_gpus(min(counts))}, this is {_gpus(ours)}: resume with "
-                "the ROOFBENCH_CONCURRENT_GPUS it began with, or leave out --bench-resume"
-            )
-
-
-def _gpus(count: int) -> str:
-    return "one GPU at a time" if count == 1 else f"{count} GPUs at the same time"
+        """Whether these rows and those of the run could be joined."""
+        ours = self.device_id, self.protocol, self.concurrent_gpus or 1
+        return all((row.device_id, row.protocol, row.concurrent_gpus or 1) == ours for row in rows)
 
 
 @dataclass
@@ -105,10 +88,10 @@ def settle(folder: Path) -> list[UnfinishedRun]:
 
 
 def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
-    """Resume the newest unfinished run of this kind, and make older ones of this kind into result files.
+    """Resume the newest unfinished run of this kind, and make others of its device into result files.
 
-    Runs of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
-    measured under another condition, or something cannot be written.
+    Those of other devices are left alone: GPUs of one kind share a folder. Without any it is a new run,
+    `run_id`. UserError if something cannot be written.
     """
     begun: ResumedRun | None = None
     left: list[UnfinishedRun] = []
@@ -117,10 +100,11 @@ def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS)
             if not ended:
                 continue
             recovered = recover(path)
-            if recovered.rows and not kind.has(recovered.rows):
+            if recovered.rows and recovered.rows[0].device_id != kind.device_id:
                 continue
-            if recovered.rows and begun is None:  # without a row there is nothing to resume
-                kind.refuse_other(path, recovered.rows)
+            if (
+                recovered.rows and begun is None and kind.has(recovered.rows)
+            ):  # without a row: nothing to resume
                 begun = _continued(path, recovered, sweeps)
                 continue
         if settled := _settle(path):

@@ -15,7 +15,6 @@ import pytest
 
 import kernels
 from bench.device.detect import detect
-from bench.errors import UserError
 from bench.runner.run import Run
 from bench.store import schema
 from bench.store.journal import recover
@@ -175,14 +174,18 @@ def test_resume_measures_only_what_is_missing(tmp_path: Path, stand_in: Path) ->
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_run_is_not_resumed_under_another_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_another_protocol_is_not_resumed_but_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = session(tmp_path)
     visited(run, 3)
     journal = run.interrupted()
     several.once(monkeypatch, 3)
-    with pytest.raises(UserError, match=r"resume it with the version that began it") as refused:
-        session(tmp_path, resume=True)
-    assert str(journal) in str(refused.value) and journal is not None and journal.exists()
+    following = session(tmp_path, resume=True)
+    (left,) = following.left
+    assert journal is not None and left.path == journal.with_suffix(".parquet") and not left.resumed
+    assert following.run_id != run.run_id and following.rows() == []
+    following.close()
 
 
 def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(
