@@ -102,9 +102,8 @@ def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS)
             recovered = recover(path)
             if recovered.rows and recovered.rows[0].device_id != kind.device_id:
                 continue
-            if (
-                recovered.rows and begun is None and kind.has(recovered.rows)
-            ):  # without a row: nothing to resume
+            # Without a row there is nothing to resume.
+            if recovered.rows and begun is None and kind.has(recovered.rows):
                 begun = _continued(path, recovered, sweeps)
                 continue
         if settled := _settle(path):
