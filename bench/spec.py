@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
@@ -112,24 +112,16 @@ class Launch:
 
         return cls(call, outputs)
 
-    def then(self, other: Launch, called: str = "") -> Launch:
-        """This launch, then the other, as one; `called` names the other's choice in its configuration."""
-        outputs, chosen = (*self.outputs, *other.outputs), self.configuration
-        if other.configuration:
-            chosen += f", {called} {other.configuration}"
+    def then(self, other: Launch) -> Launch:
+        """This launch, then the other, for which nothing is chosen, as one."""
+        outputs = (*self.outputs, *other.outputs)
 
         def both() -> Tensors:
             self.call()
             other.call()
             return outputs
 
-        return Launch(
-            both,
-            outputs,
-            tuning_s=self.tuning_s + other.tuning_s,
-            passed_over=self.passed_over + other.passed_over,
-            configuration=chosen,
-        )
+        return replace(self, call=both, outputs=outputs)
 
 
 @dataclass(frozen=True)

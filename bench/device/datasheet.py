@@ -274,20 +274,15 @@ def _fits(driver_byte: int, sheet_byte: int) -> bool:
 
 
 def _datasheet(file: _Sheet, slug: str) -> Datasheet:
+    figures: dict[str, Any] = {name: each.value for name, each in file if isinstance(each, Figure)}
     return Datasheet(
+        **{"tensor_clock_hz": file.boost_clock_hz.value} | figures,
         name=file.name,
         match=tuple(file.match),
         capability=file.capability,
-        sm_count=file.sm_count.value,
-        boost_clock_hz=file.boost_clock_hz.value,
-        tensor_clock_hz=(file.tensor_clock_hz or file.boost_clock_hz).value,
-        bandwidth_byte_per_s=file.bandwidth_byte_per_s.value,
-        l2_byte=file.l2_byte.value,
-        memory_byte=file.memory_byte.value,
         rates=file.rates,
         slug=slug,
         memory_type=file.memory_type,
-        power_w=file.power_w.value,
         reached_flop_per_s={t: f.value for t, f in file.reached_flop_per_s.items() if f.value is not None},
     )
 

@@ -90,7 +90,7 @@ def _with_bias_gradient(problem: Linear, product: Launch, dy: torch.Tensor) -> L
     if not problem.sums_bias_gradient:
         return product
     db = dy.new_empty(problem.outputs)
-    return product.then(Launch(lambda: torch.sum(dy, 0, out=db), outputs=(db,)), "db")
+    return product.then(Launch(lambda: torch.sum(dy, 0, out=db), outputs=(db,)))
 
 
 def _operands(problem: Linear, left: torch.Tensor, right: torch.Tensor, *more: torch.Tensor) -> Operands:
