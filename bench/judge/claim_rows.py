@@ -8,7 +8,8 @@ Columns in addition to those of a Measurement and the parameters:
     shared    how far its run may have moved all rows of a kind together
     suspect   whether a flag casts doubt on the time, apart from above_roof and from a wide
               interval, which `run_half` has already
-    above_roof  whether a flag casts doubt on the time or the roof
+    above_roof  whether a flag casts doubt on the time or the roof; of imported rows also whether they are
+              quicker than the datasheet's
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
@@ -26,8 +27,9 @@ Columns in addition to those of a Measurement and the parameters:
                       and convolutions too if theirs are fewer
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
-the datasheet, without one for the launch floor unless that was measured. Its ridge is read from its rows, as
-that of every run: it selects rows and judges none.
+the datasheet, without one for the launch floor unless that was measured, for memory where a cache serves the
+row, and for arithmetic where the card does not reach the peak (`_out_of_reach`). Its ridge is read from its
+rows, as that of every run: it selects rows and judges none.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, of_run
-from bench.judge.flags import SUSPECT
+from bench.judge.flags import ABOVE_ROOF, SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import (
@@ -83,6 +85,16 @@ ASKED = {
     *("sm_count", "sweep", "visit", "run_half", "run_by"),
 }
 """Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
+FLAT = 1 / 4
+"""Times the ridge up to which memory is taken to be the only limit."""
+PRODUCTS = ("gemm", "linear")
+"""Operators whose rows tell whether a peak can be reached."""
+NEAR_PEAK = 1.5
+"""Times the datasheet's time within which the best product of a run is where a peak can be reached: the bar
+of the claims on arithmetic."""
+SLOT_W = 75
+"""Watts that a PCIe slot gives. Most products of cards of no more (L4, T4, P4) reach 30 to 60 % of the peaks,
+though a short one may reach 90."""
 DOUBTED = SUSPECT - {"noisy", "above_roof"}
 """Flags of rows that no claim rests on."""
 UNKNOWN = (*MEASURED, "intensity", *UNITS)
@@ -109,10 +121,31 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
         names = [{*run.flags[place]} for place in frame.index]
         frame["suspect"] = [not DOUBTED.isdisjoint(of_row) for of_row in names]
         frame["above_roof"] = ["above_roof" in of_row for of_row in names]
+        if run.imported:
+            least_s = frame[["memory_s", "compute_s"]].max(axis=1)
+            frame["above_roof"] |= least_s > ABOVE_ROOF * frame["median_s"]
+            unknown = _out_of_reach(frame, run)
+            for name in ("measured_bound_by", "as_predicted"):
+                frame[name] = frame[name].astype(object).mask(unknown, None)
+            frame["compute_s"] = frame["compute_s"].mask(unknown)
         known = [looks.get(case_of(row)) for row in rows]
         frame["shared"] = [look.shared if look else 0.0 for look in known]
         parts.append(frame)
     return compact(pd.concat(parts, ignore_index=True))
+
+
+def _out_of_reach(rows: pd.DataFrame, run: DeviceRun) -> pd.Series:
+    """Whether arithmetic may bound each of the rows, by a peak of the datasheet that the card does not reach.
+
+    That is one of a card without power of its own, or one that no product of the run comes near. Convolutions
+    do not tell: some algorithms do less arithmetic than is counted.
+    """
+    bounded = ~(rows["intensity"] <= FLAT * rows["ridge"])
+    if run.datasheet is not None and (run.datasheet.power_w or math.inf) <= SLOT_W:
+        return bounded
+    share = (rows["compute_s"] / rows["median_s"]).where(bounded & rows["operator"].isin(PRODUCTS))
+    units = [run.columns.loc[rows.index, name] for name in ("arithmetic", "dtype")]
+    return bounded & (share.groupby(units).transform("max") < 1 / NEAR_PEAK)
 
 
 def compact(rows: pd.DataFrame) -> pd.DataFrame:
@@ -148,6 +181,7 @@ def _derived(row: Measurement, terms_s: Sequence[float], run: DeviceRun) -> dict
         ridge = math.inf
     if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
         launch_s, (memory_s, compute_s) = 0.0 if math.isnan(launch_s) else launch_s, stated
+        memory_s = math.nan if cached_share(row) else memory_s  # of what a cache serves nothing is known
     terms = (launch_s, memory_s, compute_s)
     measured = predicted = None
     if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms

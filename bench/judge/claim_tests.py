@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.claim_rows import holds, selected
+from bench.judge.claim_rows import FLAT, holds, selected
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
@@ -35,8 +35,8 @@ COLUMN = 3
 """Points that a column of tiles has at least."""
 SPAN = 2.0
 """The greatest x of a line over its least, at least: the exponent between neighbours is mostly noise."""
-FLAT, STEEP = 1 / 4, 2.0
-"""Times the ridge up to which memory is taken to be the only limit, and from which arithmetic is."""
+STEEP = 2.0
+"""Times the ridge from which arithmetic is taken to be the only limit."""
 NORMAL = 1.959964
 """Standard deviations of the normal distribution within which 95 % lie."""
 

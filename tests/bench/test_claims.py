@@ -279,6 +279,30 @@ def test_imported_rows_without_a_launch_floor_are_near_memory_or_arithmetic() ->
     assert found.effect.value == 0.75
 
 
+@pytest.mark.parametrize(
+    ("power_w", "quickest", "verdict"),
+    [(700, 1.2, "CONTRADICTED"), (700, 1.6, "NOT MEASURED"), (72, 1.2, "NOT MEASURED")],
+)
+def test_a_peak_that_a_card_does_not_reach_contradicts_nothing(
+    power_w: float, quickest: float, verdict: str
+) -> None:
+    """Products take 2.5 times the datasheet's time; one that is near it shows that a card can have it."""
+    products = [timed(1.0, m=m, n=4096, k=4096) for m in range(4096, 8192, 512)]
+    slower = [quickest, *[2.5] * (len(products) - 1)]
+    sheet = find_datasheet(products[0].device_name)
+    assert sheet is not None
+    peak = sheet.peak_flop_per_s("matrix", "float16") or 0.0
+    rows = [
+        each
+        for product, by in zip(products, slower, strict=True)
+        for each in again([product], median_s=by * product.flop / peak, **IMPORTED)
+    ]
+    (run,) = runs(rows)
+    run = dataclasses.replace(run, datasheet=dataclasses.replace(sheet, power_w=power_w))
+    (found,) = judge([run], [Declared(SWEEP, (SWEEP,), [asked("below 1.5", bound={"by": "compute"})])])
+    assert found.verdict == verdict, (found.reason, found.effect)
+
+
 def test_less_divides_one_ratio_by_another() -> None:
     gain = {4096: 1.2, 8192: 1.05}
     rows = [
