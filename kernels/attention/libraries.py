@@ -5,7 +5,7 @@ launch fails. Outputs are allocated by each call. Backward, o and lse are those 
 pass, which runs once while the launch is built: each has a format of its own for lse.
 
 `unfused` has products and a softmax one after the other, with the scores in memory, allocated beforehand.
-Inductor has flex_attention forward, which is fused, and compiles the formula of problem.py backward.
+Inductor has flex_attention, which is fused; its backward pass is behind autograd.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ def _unfused_backward(problem: Attention, *tensors: torch.Tensor) -> Launch:
 
 
 def inductor(problem: Attention, *tensors: torch.Tensor) -> Launch:
-    """flex_attention compiled; backward the formula of problem.py, which Inductor fuses between products."""
-    if problem.direction == "backward":
-        return torch_compile.launch(_formula, problem, *tensors)
+    """flex_attention compiled."""
     from torch.nn.attention import flex_attention
 
     mask = None
@@ -173,18 +171,3 @@ def _flex(mask: Any, problem: Attention, q: torch.Tensor, k: torch.Tensor, v: to
         return torch.empty_like(q)
     o: torch.Tensor = flex_attention(q, k, v, block_mask=mask, enable_gqa=problem.group > 1)
     return o
-
-
-def _formula(problem: Attention, *tensors: torch.Tensor) -> Tensors:
-    q, k, v, o, do = _folded(problem, *tensors[:4], tensors[5])
-    scale = problem.head_width**-0.5
-    s = torch.bmm(q, k.mT).float() * scale - tensors[4].view(len(q), -1, 1)
-    if problem.causal:
-        places = torch.arange(problem.q_length, device=q.device)
-        s = s.masked_fill(places > places.repeat(problem.group)[:, None], -inf)
-    p = s.exp()
-    of_row = (do.float() * o).sum(-1, keepdim=True)
-    ds = (p * (torch.bmm(do, v.mT) - of_row) * scale).to(q.dtype)
-    dv = torch.bmm(p.to(q.dtype).mT, do)
-    gradients = (torch.bmm(ds, k), torch.bmm(ds.mT, q), dv)
-    return tuple(gradient.view_as(like) for gradient, like in zip(gradients, tensors, strict=False))
