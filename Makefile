@@ -1,7 +1,7 @@
 # `make bench`: measure this machine and draw what was found; `make bench SWEEP=gemm/square BUDGET=60` or
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is, with random numbers of its own; `make test` runs the same at every run.
-# `make figures`: the figures of docs/figures.md and the scores, again, from the committed runs alone.
+# `make figures`: the figures of README and docs, and the scores, again, from the committed runs alone.
 # `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
 # `make site`: all of this as static pages.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
@@ -70,14 +70,12 @@ figures: $(READY)
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
 	$(RUN) -m plots rules $(REFERENCE)/rules.json -o $(DRAWN)
 	cp $(DRAWN)/rules.png docs/figures/rules.png
-	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
-	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
-# The real CUDA builds of PyTorch and Triton, without a GPU (docs/status.md): about 10 GB of wheels the first
+# The real CUDA builds of PyTorch and Triton, without a GPU (CONTRIBUTING.md): about 10 GB of wheels the first
 # time, so no part of `make test`. One environment: make contract ENVIRONMENTS=torch-2.11.0
 .PHONY: contract contract-clean
 ENVIRONMENTS :=

@@ -16,7 +16,7 @@ class Finding:
 
     level: Level
     name: str
-    """Short and fixed: docs/doctor.md explains it under this name."""
+    """Short and fixed."""
     sentence: str
     """What the check observed."""
     remedy: str = ""

@@ -10,7 +10,7 @@
       bar: ours
       least: 8
 
-docs/claims.md explains every key. `bench.judge.claims` gives the verdicts.
+docs/extending.md explains every key. `bench.judge.claims` gives the verdicts.
 """
 
 from __future__ import annotations

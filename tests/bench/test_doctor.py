@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import os
 import re
@@ -432,24 +431,3 @@ def test_a_quick_look_says_how_it_stands() -> None:
     assert not any(line.startswith("FAIL") for line in found)  # others may keep this machine busy
     word = "degraded" if any(line.startswith("WARN") for line in found) else "healthy"
     assert lines[-1].startswith(f"{word} (exit code {done.returncode})"), done.stdout
-
-
-# ---- words
-
-
-def named_in(path: Path) -> Iterator[str]:
-    """Names of findings that a module makes, where they stand in its text."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            first = node.args[0]
-            if node.func.id in ("passed", "warned", "checked", "failed") and isinstance(first, ast.Constant):
-                yield str(first.value)
-
-
-def test_the_page_explains_every_line_and_no_other() -> None:
-    names = {name for path in (ROOT / "bench" / "doctor").glob("*.py") for name in named_in(path)}
-    names |= {*installation.REMEDIES, *(anchor.name for anchor in steadiness.anchors("cpu"))}
-    assert {"worker", "two clocks", "NVML", "faults", "GPU"} < names
-    page = (ROOT / "docs" / "doctor.md").read_text()
-    rows = [found[1] for line in page.splitlines() if (found := re.match(r"\| (`.*?`) \|", line))]
-    assert {name for text in rows for name in re.findall(r"`(.*?)`", text)} == names | {"OPERATOR"}

@@ -131,14 +131,14 @@ spread"""
 
 
 def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
-    """The medians of A100, H100 and B200: drawn, printed and in the caption of docs/figures.md."""
+    """The medians of A100, H100 and B200: drawn, printed and in the caption of docs/predictions.md."""
     folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
     done = CliRunner().invoke(bench_app, ["compare", *map(str, folders), "--across", "device"])
     assert done.exit_code == 0, done.output
     overview = figures_of([run for folder in folders for run in load([folder], find_datasheet)])[
         "generations"
     ]
-    caption = Path("docs/figures.md").read_text().split("figures/generations.png)")[1].split("![")[0]
+    caption = Path("docs/predictions.md").read_text().split("figures/generations.png)")[1].split("![")[0]
     blocks = done.output.split("gemm in bfloat16, ")[1:]
     assert len(blocks) == len(overview.axes) == 4
     for block in blocks:
