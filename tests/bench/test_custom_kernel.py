@@ -387,7 +387,7 @@ def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["softmax", "rows=4", "length=4"], "4 cases are asked for (softmax-aten-"),
+        (["softmax", "rows=4", "length=4"], "3 cases are asked for (softmax-aten-"),
         (["gemm/square"], "cases are asked for (gemm/square-"),
         (["softmax", "rows=4", "length=4", "--implementation", "triton"], "triton runs on cuda, not on cpu"),
     ],
