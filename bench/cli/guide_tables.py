@@ -42,7 +42,8 @@ def rules(judged: Sequence[JudgedClaim], devices: Sequence[str], only: int | Non
     lines = []
     for number in [only] if only is not None else RULES:
         speaking = [each for each in judged if number in each.claim.rules]
-        cells = [summary([each for each in speaking if device(each) == name]) for name in devices]
+        of_devices = [[each for each in speaking if device(each) == name] for name in devices]
+        cells = [summary(mine) + _part(mine) for mine in of_devices]
         missing = []
         if not speaking:
             missing.append(f"needs {LACKING[number]}" if number in LACKING else "not in these results")
@@ -50,6 +51,20 @@ def rules(judged: Sequence[JudgedClaim], devices: Sequence[str], only: int | Non
             missing.append(f"the rest needs {HALF[number]}")
         lines.append([str(number), RULES[number], *cells, "; ".join(missing)])
     return ["rule", "says", *devices, "what is missing"], lines
+
+
+def _part(judged: Sequence[JudgedClaim]) -> str:
+    """` (of batch alone)` if alignment was tested, and of one size; a rule may be about several."""
+    ratios = [each.claim.ratio for each in judged if each.effect is not None]
+    sizes = [
+        name
+        for ratio in ratios
+        if ratio is not None
+        for select in (ratio.of, ratio.to)
+        for name, value in select.items()
+        if "%" in str(value)
+    ]
+    return f" (of {sizes[0]} alone)" if len({*sizes}) == 1 and None not in ratios else ""
 
 
 def experiments(judged: Sequence[JudgedClaim]) -> Table:

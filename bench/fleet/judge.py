@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control, hypergeom, norm
+from scipy.stats import false_discovery_control, norm
 
 from bench.fleet.observed import Fleet, Unit, newest
 from bench.judge.change import Change, Z, adjusted, chance
@@ -53,8 +53,6 @@ than the fast one, where a twentieth of slow units changes little, and the power
 slow tail is then taken to be longer."""
 FAILING = 0.5
 """A case that fails on more of the units than this is no unit's fault."""
-GATHERED = 0.01
-"""Slow units gather in a slot, on a node or under a tag if chance would do it this seldom."""
 Verdicts = tuple[pd.DataFrame, pd.Series, pd.Series, pd.DataFrame]
 
 
@@ -208,26 +206,6 @@ def _slow(fleet: Fleet, kind: str, half: pd.DataFrame, verdicts: Verdicts) -> It
         unit = fleet.units.get(name)
         rows.append(Slow(kind, unit.node if unit else name, unit, work, change, where))
     yield from sorted(rows, key=lambda each: -each.change.log)
-
-
-def gathered(judged: JudgedFleet) -> Iterator[str]:
-    """A sentence for each slot, node or tag where more units are slow than chance would put there.
-
-    Units of nodes that are slow as a whole do not count.
-    """
-    bad = {each.unit.id for each in judged.slow if each.unit}
-    whole = {each.node for each in judged.slow if not each.unit}
-    units = [unit for unit in judged.fleet.units.values() if unit.node not in whole]
-    places: dict[tuple[str, str, str], list[bool]] = {}
-    for unit in units:
-        for what, name in {"slot": unit.slot, "node": unit.node, **unit.tags}.items():
-            places.setdefault((unit.kind, what, name), []).append(unit.id in bad)
-    for (kind, what, name), group in sorted(places.items()):
-        every = [unit.id in bad for unit in units if unit.kind == kind]
-        count, of_all = sum(group), sum(every)
-        by_chance = hypergeom.sf(count - 1, len(every), of_all, len(group)) * len(places)
-        if name and count > 1 and by_chance < GATHERED:
-            yield f"{what} {name}: {count} of its {len(group)} units are slow, {of_all} of all {len(every)}"
 
 
 def failed(fleet: Fleet) -> pd.DataFrame:

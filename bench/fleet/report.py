@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from bench.cli.table import table_lines
-from bench.fleet.judge import ALL, TOGETHER, JudgedFleet, Slow, failed, gathered
+from bench.fleet.judge import ALL, TOGETHER, JudgedFleet, Slow, failed
 from bench.fleet.observed import missing
 from bench.format import change_cells, count_text, share_text
 
@@ -28,11 +28,10 @@ def lines(judged: JudgedFleet) -> Iterator[str]:
 
 
 def sentences(judged: JudgedFleet) -> Iterator[str]:
-    """What is said besides the slow: missing, left out, gathered, failed, how far healthy units differ."""
+    """What is said besides the slow: missing, left out, failed, how far healthy units differ."""
     yield from missing(judged.fleet)
     yield from (f"left out: {sentence}" for sentence in judged.fleet.left_out)
     yield from judged.remarks
-    yield from gathered(judged)
     for (unit, status), cases in failed(judged.fleet).groupby(["unit", "status"], observed=True)["name"]:
         name = judged.fleet.units[str(unit)].name
         yield f"FAILED {name}: {len(cases)} {status} ({cases.min()}), which most others pass"
@@ -67,7 +66,6 @@ def as_json(judged: JudgedFleet) -> str:
         "slow": [_record(each) for each in judged.slow],
         "missing": list(missing(judged.fleet)),
         "failed": failed(judged.fleet)[["unit", "name", "status"]].to_dict("records"),
-        "gathered": list(gathered(judged)),
         "left_out": judged.fleet.left_out,
         "remarks": judged.remarks,
         "spread": {kind: spread.to_dict() for kind, spread in judged.spread.items()},

@@ -35,8 +35,6 @@ RESERVE_BYTE = 1 << 20
 """A run does not begin with less space than this."""
 _TYPES = {column.name: column.type for column in ARROW}
 _NULLABLE = frozenset(column.name for column in ARROW if column.nullable)
-ARROW_STREAM = b"\xff\xff\xff\xff"
-"""First bytes of journals before they were text."""
 
 
 class NameTaken(UserError):
@@ -213,9 +211,7 @@ def recover(path: Path) -> Recovered:
             except ValueError as reason:
                 unread[str(reason)] += 1
         expected, broken = max(expected, number + 1), False
-    if broken and not expected and data.startswith(ARROW_STREAM):
-        rescued.damage.append(f"{path}: is of an older kind (Arrow): the checkout that wrote it can read it")
-    elif broken:
+    if broken:
         what = f"row {expected}" if expected else "the head"
         rescued.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
     for what, count in unread.items():

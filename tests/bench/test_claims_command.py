@@ -146,6 +146,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
 def test_rules_as_json_hold_each_verdict_with_its_effect_and_run(tmp_path: Path) -> None:
     path = result(tmp_path)
     listed = json.loads(bench("claims", path, "--json").stdout)
+    assert "(of k alone) |" in bench("claims", path, "--by", "rule", "--rule", 3).stdout, "of three sizes one"
     table = json.loads(bench("claims", path, "--by", "rule", "--json").stdout)["rules"]
     there = {(int(rule), device, *cell) for rule, on in table.items() for device, of in on.items()
              for cell in map(tuple, of)}  # fmt: skip

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.errors import UserError
-from bench.fleet.judge import gathered, judge
+from bench.fleet.judge import judge
 from bench.fleet.observed import EXPECTED, missing, newest, read
 from bench.store.parquet import write
 from bench.store.schema import Measurement
@@ -63,7 +63,7 @@ def test_json_has_the_units_and_the_slow_ones(tmp_path: Path, chance: Chance) ->
     assert slow["work"] == "all" and slow["low"] < slow["time_ratio"] < slow["high"] and slow["p"] < 0.01
     assert slow["time_ratio"] == pytest.approx(1.3, abs=0.06)
     assert told.keys() == {
-        *("exit_code", "units", "slow", "missing", "failed", "gathered", "left_out", "remarks", "spread")
+        *("exit_code", "units", "slow", "missing", "failed", "left_out", "remarks", "spread")
     }
 
 
@@ -166,24 +166,6 @@ def test_the_newest_run_is_judged_under_its_own_protocol(tmp_path: Path, chance:
     assert named(tmp_path).keys() == {"node001 0000:1b:00.0"}
     times = newest(read([tmp_path]).times)
     assert len(times) == 13 * len(CASES)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "each", "slow", "says"),
-    [
-        (12, 4, [1, 9, 21, 37, 45], ["slot 0000:1b:00.0: 5 of its 12 units are slow, 5 of all 48"]),
-        (40, 1, [10, 11, 12, 13, 14], ["rack r2: 5 of its 5 units are slow, 5 of all 40"]),
-        (12, 4, [0, 14, 27], []),
-    ],
-)
-def test_where_slow_units_gather(
-    tmp_path: Path, chance: Chance, nodes: int, each: int, slow: list[int], says: list[str]
-) -> None:
-    units = gpus(nodes, each)
-    for at, gpu in enumerate(units):
-        gpu.tags = {"rack": f"r{int(gpu.node[4:]) // 5}"}
-        gpu.slow = {"all": 1.2} if at in slow else {}
-    assert list(gathered(judge(read([written(tmp_path, units, chance, sd=0.004)])))) == says
 
 
 # ---- units, and what there should be
