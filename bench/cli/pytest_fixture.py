@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import kernels
 from bench.case_name import parameter_words
 from bench.cli.run_command import cases_of
 from bench.device.lock import device_lock
 from bench.errors import UserError
-from bench.runner.custom_kernel import checked_kernels
+from bench.judge.frame import runs
+from bench.model.predict import reached
+from bench.runner.custom_kernel import checked_kernels, compared
 from bench.runner.limits import earlier_ceilings, unless_too_quick
+from bench.runner.merge_visits import visit_row
+from bench.runner.resume import earlier_runs
 from bench.runner.run import Run
 from bench.runner.supervisor import visit_to
+from bench.store.schema import RunKey
+from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 
 SAMPLING_S = 2.0
 """Most seconds of sampling."""
@@ -66,16 +76,46 @@ def kernel_text(kernel: Callable[..., Any] | str) -> str:
 def measured(
     run: Run, kernel: Callable[..., Any] | str, operator: str, given: Mapping[str, Any], cache: str
 ) -> dict[str, Any]:
-    """The worker's columns of one visit to this kernel, which is checked at small sizes first. UserError."""
+    """The columns of one visit to this kernel, which is checked at small sizes first, and what they mean.
+
+    `rate_per_s` in FLOP/s or bytes/s; `of_roof`, `bound_by` and `flags` by the ceilings of the device's last
+    run, if there is one; `library` and `library_s`, the first library and its median of one visit. UserError.
+    """
     words = [operator, *parameter_words(given)]
     device, worker = run.device, run.worker
+    text = f"roofbench {' '.join(words)}"
     cases = cases_of("roofbench", words, device, kernel=[kernel_text(kernel)], cache=cache)
     if len(cases) != 1:
-        raise UserError(f"roofbench {' '.join(words)}: give one value of each parameter")
+        raise UserError(f"{text}: give one value of each parameter")
+    (case,) = cases
+    earlier = earlier_ceilings(device, run.results)
     with device_lock(device.uuid, str(device), "a test"):
         for _ in checked_kernels(cases, worker, device):
             pass
-        threads = worker.threads("all")
-        visit = visit_to(cases[0], run.protocol, None, SAMPLING_S, threads, first=True)
-        earlier = earlier_ceilings(device, run.results)
-        return unless_too_quick(worker.visit(visit), cases[0], device, earlier).columns()
+
+        def visited(case: Case) -> VisitResult:
+            visit = visit_to(case, run.protocol, None, SAMPLING_S, worker.threads("all"), first=True)
+            return unless_too_quick(worker.visit(visit), case, device, earlier)
+
+        result = visited(case)
+        if result.status != "ok":
+            return result.columns()
+        library = replace(case, implementation=compared(kernels.problem(operator), device.kind)[0])
+        beside = visited(library)
+    before = [row for rows in earlier_runs(run.folder)[-1:] for row in rows if row.role != "measurement"]
+    key = RunKey.of(before[0])._asdict() if before else {"run_id": "", "device_id": device.id}
+    row = visit_row(
+        case,
+        device,
+        run.protocol,
+        key | {"commit": "", "threads": worker.threads("all") or 1} | result.columns(),
+    )
+    (judged,) = runs([*before, row])
+    return result.columns() | {
+        "rate_per_s": (row.flop if row.rate == "flop" else row.byte) / (row.median_s or math.nan),
+        "of_roof": reached(row, judged.roof_of(row)),
+        "bound_by": judged.bounds[-1],
+        "flags": judged.flags_of(row),
+        "library": library.implementation,
+        "library_s": beside.median_s,
+    }

@@ -406,7 +406,10 @@ def mine(x, out):
     torch.softmax(x, 1, out=out)
 
 def test_mine(roofbench):
-    assert roofbench(mine, "softmax", rows=64, length=64)["median_s"] > 0
+    row = roofbench(mine, "softmax", rows=64, length=64)
+    assert row["library"] == "aten" and 0.05 < row["median_s"] / row["library_s"] < 20
+    assert row["rate_per_s"] == 2 * 64 * 64 * 4 / row["median_s"]
+    assert row["of_roof"] is None and row["bound_by"] == "" and isinstance(row["flags"], list)
 
 def test_wrong(roofbench):
     roofbench(f"{__file__[:-12]}mine.py:wrong", "softmax", rows=64, length=64)
