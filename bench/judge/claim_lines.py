@@ -114,6 +114,10 @@ def lines_of(seen: Sequence[Seen]) -> list[Seen]:
         clusters[each.cluster].append(each)
     made = []
     for cluster in clusters.values():
+        if len(cluster) == 1:
+            half = math.hypot(cluster[0].half, cluster[0].half_to)
+            made.append(cluster[0]._replace(half=half))
+            continue
         numbers = np.array([(each.value, each.half**2, each.down, each.up, each.half_to) for each in cluster])
         value, variance, down, up, _ = numbers.mean(axis=0).tolist()
         half = math.hypot(math.sqrt(variance / len(cluster)), numbers[:, 4].max())

@@ -281,7 +281,10 @@ def _problem_columns(problem: Problem) -> Mapping[str, Any]:
 
 def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
     """The rows that a selection names. What is not known of a case (`UNKNOWN`) rules none out."""
-    return rows[holds(rows, select)] if len(rows) and select else rows
+    if not len(rows) or not select:
+        return rows
+    keep = holds(rows, select)
+    return rows if keep.all() else rows[keep]
 
 
 def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

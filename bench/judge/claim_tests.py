@@ -117,6 +117,9 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
         above = above[above[first] > above[second]]  # the other of each two is the same pair
         below = below.rename(columns={first: second, second: first})
         alike += pairing.columns
+    if pairing.how == "nearest":  # of each case in a run the nearest counts, whichever of its rows
+        case = [*(name for name in RunKey._fields if name in alike), "key"]
+        above = above.assign(row=above.groupby(case).ngroup())
     if pairing.how == "within":
         pairs = _within(above, below, alike, pairing)
     else:
@@ -125,13 +128,13 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     if pairing.how == "nearest" and len(pairs):
         column = pairing.columns[0]
         far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
-        of_run = [pairs[name] for name in RunKey._fields if name in pairs]
-        least = far.groupby([*of_run, pairs["key"]]).transform("min")
-        pairs = pairs[far <= least * (1 + 1e-9)]
-    log, keys = pairs["log"] - pairs["log_to"], zip(pairs["key"], pairs["key_to"], strict=True)
-    half, half_to = pairs["run_half"], pairs["run_half_to"]
-    for seen in zip(log, half, pairs["key_to"], keys, half_to, strict=True):
-        yield Seen(*seen[:4], half_to=seen[4])
+        pairs = pairs[far <= far.groupby(pairs["row"]).transform("min") * (1 + 1e-9)]
+    keys, keys_to = pairs["key"].tolist(), pairs["key_to"].tolist()
+    log, half, half_to = (
+        each.tolist() for each in (pairs["log"] - pairs["log_to"], pairs["run_half"], pairs["run_half_to"])
+    )
+    for value, own, key, to, others in zip(log, half, keys, keys_to, half_to, strict=True):
+        yield Seen(value, own, to, (key, to), half_to=others)
 
 
 def _differs(values: npt.NDArray[Any]) -> bool:

@@ -122,7 +122,8 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
     elif isinstance(test, Bound | Knee | Share):
         rows = rows.assign(suspect=rows["suspect"] | rows["above_roof"])
     other = _other_device(claim, runs)
-    suspect = 0 if other else int(_wanted(rows, claim)["suspect"].sum())
+    doubted = bool(rows["suspect"].any())
+    suspect = int(_wanted(rows, claim)["suspect"].sum()) if doubted and not other else 0
 
     def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
@@ -131,7 +132,7 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
 
     if other:
         return verdict("NOT APPLICABLE", other)
-    sound = rows[~rows["suspect"]]
+    sound = rows[~rows["suspect"]] if doubted else rows
     seen, against = both_sides(claim, sound)
     clusters = cluster_count(test, seen, against)
     of = effect(claim, sound, seen, against)

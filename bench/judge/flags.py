@@ -77,8 +77,9 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
     `ceilings` are what the row is compared with; None leaves out the flags that need them.
     """
-    applicable = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
-    return [flag.name for flag in applicable if flag.rule(row, ceilings or Ceilings())]
+    applicable = FLAGS if row.is_timed else (flag for flag in FLAGS if flag.name in INVALID)
+    known = ceilings or Ceilings()
+    return [flag.name for flag in applicable if flag.rule(row, known)]
 
 
 def disturbances(row: Measurement) -> list[str]:
@@ -248,7 +249,9 @@ def _lengthened(lost: float) -> float:
 
 def _limits(row: Measurement) -> set[str]:
     """What held the clock back just after timing, in NVML's words."""
-    return {reason.strip() for reason in (row.limit_reasons or "").split(",") if reason.strip()}
+    if not row.limit_reasons:
+        return set()
+    return {reason.strip() for reason in row.limit_reasons.split(",") if reason.strip()}
 
 
 def _hot(row: Measurement) -> bool:

@@ -317,13 +317,12 @@ def known_runs(
 
 def parameter_names(rows: pd.DataFrame) -> list[str]:
     """Parameters of these rows that have a column of their own, in the order in which they occur."""
-    names: dict[str, None] = {}
-    for text in rows["parameters"].unique():
-        names |= dict.fromkeys(_names(text))
+    sets = dict.fromkeys(map(_names, rows["parameters"].unique()))
+    names = dict.fromkeys(name for each in sets for name in each)
     return [name for name in names if name in rows.columns and name not in FIELDS]
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 18)  # more than any device has problems: reading them is most of the work
 def _names(parameters: str) -> tuple[str, ...]:
     return tuple(json.loads(parameters))
 

@@ -7,6 +7,7 @@ that no pattern knows is unknown: it is never taken for a kernel without Tensor 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from bench.store.schema import Measurement
@@ -51,13 +52,18 @@ _OURS_BY_DTYPE: dict[str, Answer] = {
 
 def tensor_cores(row: Measurement) -> Answer:
     """`used` if one of the row's kernels did, `unused` if it is known of each that it did not."""
-    answers = [_answer(kernel.split(" grid ")[0], row) for kernel in (row.kernels or "?").split("; ")]
+    return _tensor_cores(row.kernels or "?", row.implementation.startswith("triton"), row.dtype)
+
+
+@lru_cache(maxsize=1 << 12)
+def _tensor_cores(kernels: str, is_ours: bool, dtype: str) -> Answer:
+    answers = [_answer(kernel.split(" grid ")[0], is_ours, dtype) for kernel in kernels.split("; ")]
     if "used" in answers:
         return "used"
     return "unused" if set(answers) == {"unused"} else "unknown"
 
 
-def _answer(name: str, row: Measurement) -> Answer:
-    if name == OURS and row.implementation.startswith("triton"):
-        return _OURS_BY_DTYPE.get(row.dtype, "unknown")
+def _answer(name: str, is_ours: bool, dtype: str) -> Answer:
+    if name == OURS and is_ours:
+        return _OURS_BY_DTYPE.get(dtype, "unknown")
     return next((answer for pattern, answer in NAMES if re.search(pattern, name)), "unknown")

@@ -37,7 +37,14 @@ from bench.model.roofline import (
     row_traffic,
     rows_traffic,
 )
-from bench.model.tile_wave import MOSTLY_EMPTY, Machine, Products, resident
+from bench.model.tile_wave import (
+    MOSTLY_EMPTY,
+    RESIDENT_FULL,
+    RESIDENT_NONE,
+    Machine,
+    Products,
+    resident,
+)
 from bench.spec import ITEM_BYTE, PACKED
 
 if TYPE_CHECKING:
@@ -230,7 +237,9 @@ def cached_share(row: Measurement) -> float:
     """The share of a row's data that its launches find in the last-level cache, 0 to 1."""
     if row.cache != "warm" or row.flushed:
         return 0.0
-    return float(resident(row.ring_byte or row.byte, max(row.cache_byte, 1)))
+    # `resident` of one number: as an array it takes ten times as long.
+    share = (row.ring_byte or row.byte) / max(row.cache_byte, 1)
+    return min(max((RESIDENT_NONE - share) / (RESIDENT_NONE - RESIDENT_FULL), 0.0), 1.0)
 
 
 def reached(row: Measurement, ceilings: Ceilings) -> float | None:

@@ -159,7 +159,7 @@ def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float
 
 def largest_term(terms: Sequence[float]) -> Term | None:
     """What is predicted to bound a launch, of seconds of launch, memory, compute; None if one is NaN."""
-    return TERMS[int(np.argmax(terms))] if np.isfinite(terms).all() else None
+    return TERMS[terms.index(max(terms))] if all(map(math.isfinite, terms)) else None
 
 
 def nearest_term(seconds: float, terms: Sequence[float]) -> Term | Literal["none"] | None:
@@ -168,7 +168,7 @@ def nearest_term(seconds: float, terms: Sequence[float]) -> Term | Literal["none
     `none` if it is near none of them (NEAR); None if one is NaN. A time above all terms is nearest to the
     largest, the predicted one: that something else bounds a launch shows as `none`.
     """
-    if not np.isfinite(terms).all():
+    if not all(map(math.isfinite, terms)):
         return None
     far = {name: abs(math.log(seconds / term)) for name, term in zip(TERMS, terms, strict=True) if term > 0}
     nearest = min(far, key=lambda name: far[name], default=None)

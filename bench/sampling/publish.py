@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -167,6 +167,7 @@ def _rank(count: int, confidence: float) -> int:
     return int(np.searchsorted(special.bdtr(np.arange(count // 2 + 1), count, 0.5), (1 - confidence) / 2))
 
 
+@lru_cache(maxsize=1 << 10)
 def student(freedom: float, confidence: float) -> float:
     """Standard errors either side of a mean that hold it with this confidence; `freedom`: degrees of it."""
     from scipy import special
