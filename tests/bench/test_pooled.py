@@ -195,6 +195,12 @@ def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
     code, text = said(*asked, "--on", "l4", "--from", tmp_path)
     assert code == 0 and "this GPU was never timed; by 750 timings of 5 GPUs" in text
     assert "no prediction: fewer than 16 timings are among the results of inductor, " in text
+    assert "of them float" not in text  # all are of the type that is predicted
+    asked[asked.index("dtype=float32")] = "dtype=float16"
+    assert (
+        "750 timings of 5 GPUs (Somebody), none of them float16"
+        in said(*asked, "--on", "l4", "--from", tmp_path)[1]
+    )
 
 
 def test_times_near_a_launch_and_gpus_without_a_datasheet_teach_nothing(tmp_path: Path) -> None:
