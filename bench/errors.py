@@ -26,7 +26,7 @@ def quoted(value: object) -> str:
 
 
 def closest(given: str, possible: Iterable[str]) -> list[str]:
-    """The one or two names that hold the one given, or the name most like it; none if no name is like it.
+    """The up to three names that hold the one given, or the name most like it; none if no name is like it.
 
     Upper case, and folders, may be left out.
     """
@@ -37,7 +37,7 @@ def closest(given: str, possible: Iterable[str]) -> list[str]:
     near = [name for name in names if len(given) > 2 and given in name]
     near.sort(key=lambda name: not name.startswith(given))
     near = near or difflib.get_close_matches(given, names, 1, LIKE)
-    return list(dict.fromkeys(names[name] for name in near))[:2]
+    return list(dict.fromkeys(names[name] for name in near))[:3]
 
 
 def meant(given: str, possible: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.sweep.load import Case
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+")
 ImplementationOption = Annotated[
     str,
     typer.Option(

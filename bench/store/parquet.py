@@ -165,7 +165,12 @@ def tables(
     for path in paths:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not files:
-            raise UserError(f"{path}: no .parquet file in this folder")
+            there = (
+                ", but the journal of a run that did not end: --bench-resume makes it one"
+                if any(path.rglob("*.journal"))
+                else ""
+            )
+            raise UserError(f"{path}: no .parquet file in this folder{there}")
         for file in files:
             try:
                 table = _read_table(file, columns)

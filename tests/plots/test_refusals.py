@@ -49,6 +49,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "results.csv": (lambda path: path.write_bytes(CSV), "not a whole parquet file"),
     "empty": (Path.mkdir, "no .parquet file in this folder"),
     "texts/notes.txt": (lambda path: path.write_text("nothing"), "no .parquet file in this folder"),
+    "ended/a.journal": (lambda path: path.write_text(""), "but the journal of a run that did not end"),
     "absent.parquet": (lambda path: None, "no such file"),
 }
 """Name -> what makes a file or a folder of it, and what is said of that."""
