@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import kernels
 from bench.__main__ import app
 from bench.cli.claims import chosen, table_lines, verdicts
-from bench.cli.guide_tables import WITHOUT_A_CLAIM
+from bench.cli.guide_tables import WITHOUT_A_CLAIM, rules_by_device
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import VERDICTS, WITH_EFFECT, JudgedClaim
 from bench.store.parquet import write
@@ -230,6 +230,23 @@ def test_no_mark_is_without_its_table() -> None:
     assert sorted(command.split()[-1] for command in TABLES) == ["claim", "experiment", "rule"]
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"guides' {len(RULES)} rules and the guides' {len(EXPERIMENTS)} experiments" in readme
+
+
+def test_the_committed_verdicts_by_rule_are_those_of_the_committed_rows() -> None:
+    """results/reference/rules.json is of all public rows; those of this sample are committed, too."""
+    judged = committed("results/reference/public", "results/reference/engines")
+    runs = {name for each in judged for name in each.runs}
+    kept = json.loads((REFERENCE / "rules.json").read_text())["rules"]
+    of_sample = [
+        (rule, device, *cell)
+        for rule, on in kept.items()
+        for device, cells in on.items()
+        for cell in cells
+        if {*cell[3].split(", ")} <= runs
+    ]
+    again = rules_by_device(judged)["rules"]
+    found = [(rule, device, *cell) for rule, on in again.items() for device, of in on.items() for cell in of]
+    assert len(found) > 100 and sorted(of_sample) == sorted(found)
 
 
 @pytest.mark.usefixtures("one_sweep")
