@@ -1,11 +1,11 @@
-"""Quantisation in Triton: rows in registers; a whole tensor in two passes.
+"""Quantisation in Triton: rows, or blocks of 32, in registers; a whole tensor in two passes.
 
-**Why this algorithm.** Every y needs the largest |x| of what shares its scale. Of a row one program holds
-all of it in registers, finds the largest and casts: x is read from memory once. What shares one scale with a
-whole tensor does not fit. So one kernel writes the largest of each of up to PARTS parts, and each program of
-a second takes the largest of those, PARTS numbers from L2, before it casts its own elements.
+**Why this algorithm.** Every y needs the largest |x| of what shares its scale. Of a row, or of a block of 32,
+one program holds all of it in registers, finds the largest and casts: x is read from memory once. What shares
+one scale with a whole tensor does not fit. So one kernel writes the largest of each of up to PARTS parts, and
+each program of a second takes the largest of those, PARTS numbers from L2, before it casts its own elements.
 
-**Bytes moved.** Rows: x once, y and the scales once, the least there is. A tensor: x twice, the
+**Bytes moved.** Rows and blocks: x once, y and the scales once, the least there is. A tensor: x twice, the
 second time from L2 as far as that holds it.
 
 **Arithmetic.** float32: x times 1 / scale, rounded by the hardware's cast.
@@ -21,10 +21,12 @@ import triton.language as tl
 from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.layernorm.row_tiles import Tile, known_length, of_rows, rows_of, whole_rows
-from kernels.quantize.problem import LARGEST, Quantize
+from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
 
 MOST = tl.constexpr(LARGEST)
+POWER = tl.constexpr(int(LARGEST).bit_length() - 1)
+"""The largest number is 2^POWER to 2^(POWER + 1)."""
 PARTS = 1024
 """Parts of a tensor, and most programs of its first pass."""
 
@@ -39,9 +41,10 @@ def cast(x, per_scale, y_pointer):
 def in_registers(
     x_pointer,  # [rows, length], contiguous
     y_pointer,  # [rows, length], contiguous; every element is written once
-    scale_pointer,  # [rows], float32; each written once
+    scale_pointer,  # [rows]: float32, or with MX exponents plus 127; each written once
     rows,
     length,
+    MX: tl.constexpr,  # scales are powers of two
     ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
     EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
     ROWS: tl.constexpr,
@@ -52,8 +55,14 @@ def in_registers(
     row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
-    tl.store(scale_pointer + row, largest * (1.0 / MOST), mask=row < rows)
-    per_scale = MOST / largest
+    if MX:
+        # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
+        exponent = (largest.to(tl.int32, bitcast=True) >> 23) - POWER
+        tl.store(scale_pointer + row, exponent.to(tl.uint8), mask=row < rows)
+        per_scale = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    else:
+        tl.store(scale_pointer + row, largest * (1.0 / MOST), mask=row < rows)
+        per_scale = MOST / largest
     tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer), mask=inside)
 
 
@@ -107,6 +116,8 @@ def candidates(problem: Quantize) -> list[Tile]:
     """Tiles worth trying: rows x elements, warps."""
     if problem.scaling == "tensor":
         return [Tile(1, 2048, 4), Tile(1, 4096, 8), Tile(1, 8192, 8)]
+    if problem.scaling == "mx":
+        return [Tile(32, MX_BLOCK, 4), Tile(64, MX_BLOCK, 4), Tile(128, MX_BLOCK, 4), Tile(128, MX_BLOCK, 8)]
     return whole_rows(problem.length, most=32)
 
 
@@ -116,9 +127,11 @@ def with_tile(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) 
 
 
 def _of_rows(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:
-    run = in_registers[(-(-problem.rows // tile.rows),)]
-    options = of_rows(tile, problem.length, problem.item_byte)
-    return Launch.of(run, results, x, *results, problem.rows, problem.length, **options)
+    mx = problem.scaling == "mx"
+    rows, length = (problem.scales, MX_BLOCK) if mx else (problem.rows, problem.length)
+    run = in_registers[(-(-rows // tile.rows),)]
+    options = of_rows(tile, length, problem.item_byte) | {"MX": mx}
+    return Launch.of(run, results, x, *results, rows, length, **options)
 
 
 def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:

@@ -44,7 +44,7 @@ class Quantize(Problem):
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_both("aten", "torch's own kernels: largest, division, rounding or clamping, cast"),
         inductor("what torch.compile makes of them"),
-        on_cuda("triton", "ours: rows in registers; a whole tensor is read twice", _TRITON),
+        on_cuda("triton", "ours: rows and blocks in registers; a whole tensor is read twice", _TRITON),
     )
 
     rows: Size
@@ -101,8 +101,6 @@ class Quantize(Problem):
     def refusal(self, implementation: str) -> str:
         """Our kernels hold rows in registers and number rows and places in 32 bits."""
         if implementation == "triton":
-            if self.scaling == "mx":
-                return "triton scales tensors and rows, not mx's blocks"
             if self.scaling == "row" and self.length > LONGEST_IN_REGISTERS:
                 return f"triton takes rows of up to {LONGEST_IN_REGISTERS} elements, not {self.length}"
             if max(self.rows, self.elements // MX_BLOCK) > MOST:

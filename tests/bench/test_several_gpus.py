@@ -10,7 +10,6 @@ from bench.cli.run_lines import opening_lines
 from bench.cli.whole_run import measure
 from bench.errors import UserError
 from bench.runner.options import CONCURRENT, Options
-from bench.store.journal import recover
 from bench.store.parquet import read_frame, read_rows
 from tests.bench import several
 from tests.bench.several import begun, opened, small
@@ -52,12 +51,14 @@ def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
     row = next(run.walk())
     assert row.concurrent_gpus == 8
     journal = run.interrupted()
-    with pytest.raises(UserError, match=r"measured on 8 GPUs at the same time, this is one GPU at a time"):
-        opened(folder, cases, resume=True)
-    assert journal is not None and len(recover(journal).rows) == 1
     again = opened(folder, cases, resume=True, concurrent_gpus=8)
     assert [row.configuration for row in again.walk()] == ["GPU-0"] and len(again.rounds.rows) == 2
-    again.interrupted()
+    assert again.interrupted() == journal is not None
+    alone = opened(folder, cases, resume=True)
+    (left,) = alone.left
+    assert left.path == journal.with_suffix(".parquet") and alone.rows() == []
+    assert [row.concurrent_gpus for row in read_rows(left.path)] == [8, 8]
+    alone.close()
     monkeypatch.setenv(CONCURRENT, "all")
     with pytest.raises(UserError, match=f"{CONCURRENT}=all: give the number of GPUs"):
         begun(folder, monkeypatch, cases)

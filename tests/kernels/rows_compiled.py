@@ -103,11 +103,11 @@ def tiles(problem: LayerNorm | Softmax) -> list[Tile]:
 
 
 def quantized() -> Iterator[Form]:
-    """Every tile of quantisation, about 40."""
+    """Every tile of quantisation, about 60."""
     turns = itertools.cycle(((90,), (100,), (90,)))
     for dtype in ("bfloat16", "float32", "float16"):
         given = {"rows": 64, "dtype": dtype, "to": "float8_e4m3"}
-        for scaling in ("row", "tensor"):
+        for scaling in ("row", "tensor", "mx"):
             problem = Quantize.model_validate({"length": 4096, "scaling": scaling, **given})
             for tile in casting.candidates(problem):
                 yield from casts(problem, tile, next(turns))
