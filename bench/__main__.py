@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from bench.environment.dependencies import AFTERWARDS, ROOT, RUNNING, refuse_if_missing
 
@@ -54,17 +55,18 @@ def _list(
     """Other people's timings as rows, marked as theirs."""
 
 
-app.command("list")(sweep_commands.list_cases)
-app.command("table")(result_commands.every_case)
-for command in (
-    *(sweep_commands.predict, result_commands.compare, result_commands.claims, result_commands.explain),
-    *(run, ab),
-):
-    app.command()(command)
-for task in (nightly, accept, fleet, doctor):
-    app.command()(task)
-app.add_typer(imports, name="import")
-app.add_typer(new, name="new")
+PANELS: dict[str, dict[str, Callable[..., Any]]] = {
+    "Measure": {"run": run, "list": sweep_commands.list_cases, "nightly": nightly, "doctor": doctor},
+    "Compare": {"compare": result_commands.compare, "ab": ab, "fleet": fleet},
+    "Judge": {"claims": result_commands.claims, "accept": accept, "table": result_commands.every_case,
+              "explain": result_commands.explain},
+    "Predict": {"predict": sweep_commands.predict},
+}  # fmt: skip
+for panel, commands in PANELS.items():
+    for word, command in commands.items():
+        app.command(word, rich_help_panel=panel)(command)
+app.add_typer(imports, name="import", rich_help_panel="Maintain")
+app.add_typer(new, name="new", rich_help_panel="Maintain")
 
 if __name__ == "__main__":
     run_process(app)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.case_name import row_name
+from bench.cli.result_tables import beside_lines
 from bench.cli.run_lines import left_out_lines
 from bench.cli.run_summary import (
     account,
@@ -78,7 +79,7 @@ def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
     ran = (row for row in judged_run.rows if row.is_timed or row.reason.startswith(NOT_MEASURABLE))
     timed = [row for row in ran if row.role == "measurement"]
     if 0 < len(timed) <= FEW:
-        yield ""
+        yield from ("", *beside_lines(judged_run))
         yield from (_case_line(row, judged_run) for row in timed)
         return
     there = {row.sweep for row in timed}

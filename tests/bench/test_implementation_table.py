@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
+from bench.cli.result_tables import beside_lines
 from bench.judge.frame import runs
 from bench.judge.implementations import Side, side_by_side
 from bench.spec import Problem
@@ -61,6 +62,19 @@ def test_the_latest_sound_row_of_the_same_problem_counts() -> None:
     assert found["triton"].ratio == pytest.approx(2.0)
     assert not sides(cublas, measured(SQUARE, "triton", 1e-3, cache="warm"))
     assert not sides(cublas, measured(SQUARE, "triton", 1e-3, threads_asked="one"))
+
+
+def test_few_cases_say_how_kernels_stand_beside_the_library() -> None:
+    rows = {"aten": 1e-3, "mine:f": 4e-3, "inductor": 2e-3}
+    (run,) = runs([measured(SOFTMAX, name, seconds) for name, seconds in rows.items()])
+    (line,) = beside_lines(run)
+    said = (
+        r"mine:f takes 4\.00 times the time of aten at float16-forward-rows4096-length8192 \((.+) to (.+)\)"
+    )
+    found = re.fullmatch(said, line)
+    assert found is not None and float(found[1]) < 4 < float(found[2])
+    (alone,) = runs([measured(SOFTMAX, "mine:f", 1e-3), measured(SOFTMAX, "triton", 1e-3)])
+    assert not list(beside_lines(alone))
 
 
 def printed(*words: str) -> tuple[int, str]:
