@@ -21,14 +21,14 @@ Cells = Mapping[tuple[int, str], float | None]
 """(rule, device) -> share of what was compared that is as the rule says: the mean over the claims that are
 decided, None if none is."""
 HOLDS, FAILS, UNDECIDED = "#2c7fb8", "#d95f0e", "#dddddd"
-LEAST_RULES = 4
+LEAST_RULES = 5
 """Rules that are decided on a device that has a column."""
 ARCHITECTURES = {
     "5": "Maxwell 2014", "6": "Pascal 2016", "7.0": "Volta 2017", "7.5": "Turing 2018", "8.9": "Ada 2022",
     "8": "Ampere 2020", "9": "Hopper 2022", "1": "Blackwell 2024", "": "AMD",
 }  # fmt: skip
 """Beginning of a compute capability -> architecture, and the year of its first GPU. AMD's GPUs have none."""
-_CELL_IN, _ROW_IN, _WORDS_IN, _NAMES_IN, _AGES_IN = 0.2, 0.19, 4.5, 1.3, 0.95
+_CELL_IN, _ROW_IN, _WORDS_IN, _NAMES_IN, _AGES_IN = 0.18, 0.19, 4.5, 1.3, 0.95
 
 
 def cells(verdicts: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]) -> Cells:
