@@ -30,6 +30,7 @@ RULES_OF = {
     "3": {H100: [*verdicts((0, 5)), *OPEN], **OTHER},
     "4": {H100: verdicts((1, 3)), **OTHER},
     "5": {H100: OPEN},
+    "6": {H100: verdicts((2, 0)), **OTHER},
 }
 
 
@@ -38,16 +39,16 @@ def test_each_rule_that_is_decided_has_a_row_and_each_gpu_that_decides_enough_a_
     (figure,) = figures([page])
     (axes,) = [axes for axes in figure.axes if axes.get_yticklabels()]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        f"{RULES[rule]}  {rule}" for rule in (1, 2, 3, 4)
+        f"{RULES[rule]}  {rule}" for rule in (1, 2, 3, 4, 6)
     ]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["H100 SXM5 80 GB"]
     widths = Counter[tuple[int, str]]()
     for patch in axes.patches:
         widths[int(patch.get_y()), to_hex(patch.get_facecolor())] += round(patch.get_width() / 0.88, 3)
     blue, red, grey = HOLDS, FAILS, UNDECIDED
-    assert [widths[row, blue] for row in range(4)] == [1.0, 0.495, 0.0, 0.25]
-    assert [widths[row, red] for row in range(4)] == [0.0, 0.505, 1.0, 0.75]
-    assert not any(widths[row, grey] for row in range(4))
+    assert [widths[row, blue] for row in range(5)] == [1.0, 0.495, 0.0, 0.25, 1.0]
+    assert [widths[row, red] for row in range(5)] == [0.0, 0.505, 1.0, 0.75, 0.0]
+    assert not any(widths[row, grey] for row in range(5))
 
 
 @pytest.mark.parametrize(
