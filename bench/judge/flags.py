@@ -175,8 +175,8 @@ def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
 
 
 def surely_above_roof(row: Measurement, ceilings: Ceilings, slow_s: float) -> bool:
-    """Whether it is above its roof at the slow end of its interval, too: its run's noise is no excuse."""
-    return _above(of_roof(slow_s, _least_s(row, ceilings)), ABOVE_ROOF)
+    """Whether its slow end is above the high end of its roof: the noise of the run is no excuse."""
+    return _above(of_roof(slow_s, _least_s(row, ceilings.quickest)), ABOVE_ROOF)
 
 
 def _least_s(row: Measurement, ceilings: Ceilings) -> float | None:
