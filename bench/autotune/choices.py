@@ -1,7 +1,7 @@
 """What was chosen among configurations, kept as JSON in kernels/tuned: one file for each kind of device.
 
 The file maps a text of versions to questions, and each question to its answer. A choice is used again only
-where Triton, its assembler and the sources of our kernels are the same.
+where Triton, its assembler and the sources of the operator's kernels are the same.
 """
 
 from __future__ import annotations
@@ -75,7 +75,15 @@ def versions(architecture: int) -> str:
 
 
 @functools.cache
-def sources() -> str:
-    """Short hash of all of kernels/ and of here: kernels that were edited have never been tuned."""
-    files = [*(_ROOT / "kernels").rglob("*.py"), *(_ROOT / "bench" / "autotune").glob("*.py")]
+def sources(operator: str) -> str:
+    """Short hash of the operator's files, of those operators that they name, of kernels/*.py and of here.
+
+    A kernel that was edited has never been tuned; another operator's is the same as before.
+    """
+    files = {*(_ROOT / "kernels").glob("*.py"), *(_ROOT / "bench" / "autotune").glob("*.py")}
+    seen, left = set[str](), {operator}
+    while left:
+        seen.add(name := left.pop())
+        files |= (own := {*(_ROOT / "kernels" / name).glob("*.py")})
+        left |= {n for path in own for n in re.findall(r"kernels\.(\w+)", path.read_text("utf-8"))} - seen
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[:8]

@@ -103,7 +103,7 @@ def tuned(
     if clock is None:
         return chosen(next(running), passed_over)
     choices = choices_of(torch.cuda.current_device())
-    text = " ".join(map(str, (question[0], sources(), *question[1:])))
+    text = " ".join(map(str, (question[0], sources(str(question[0])), *question[1:])))
     before = choices.get(text)
     for candidate in candidates:
         if str(candidate) == before.get("configuration"):

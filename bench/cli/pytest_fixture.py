@@ -88,7 +88,8 @@ def measured(
     if len(cases) != 1:
         raise UserError(f"{text}: give one value of each parameter")
     (case,) = cases
-    earlier = earlier_ceilings(device, run.results)
+    before = earlier_runs(run.folder)
+    earlier = earlier_ceilings(before)
     with device_lock(device.uuid, str(device), "a test"):
         for _ in checked_kernels(cases, worker, device):
             pass
@@ -102,15 +103,15 @@ def measured(
             return result.columns()
         library = replace(case, implementation=compared(kernels.problem(operator), device.kind)[0])
         beside = visited(library)
-    before = [row for rows in earlier_runs(run.folder)[-1:] for row in rows if row.role != "measurement"]
-    key = RunKey.of(before[0])._asdict() if before else {"run_id": "", "device_id": device.id}
+    roofs = [row for rows in before[-1:] for row in rows if row.role != "measurement"]
+    key = RunKey.of(roofs[0])._asdict() if roofs else {"run_id": "", "device_id": device.id}
     row = visit_row(
         case,
         device,
         run.protocol,
         key | {"commit": "", "threads": worker.threads("all") or 1} | result.columns(),
     )
-    (judged,) = runs([*before, row])
+    (judged,) = runs([*roofs, row])
     return result.columns() | {
         "rate_per_s": (row.flop if row.rate == "flop" else row.byte) / (row.median_s or math.nan),
         "of_roof": reached(row, judged.roof_of(row)),

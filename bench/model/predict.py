@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,14 +38,7 @@ from bench.model.roofline import (
     row_traffic,
     rows_traffic,
 )
-from bench.model.tile_wave import (
-    MOSTLY_EMPTY,
-    RESIDENT_FULL,
-    RESIDENT_NONE,
-    Machine,
-    Products,
-    resident,
-)
+from bench.model.tile_wave import MOSTLY_EMPTY, Machine, Products, resident
 from bench.spec import ITEM_BYTE, PACKED
 
 if TYPE_CHECKING:
@@ -237,9 +231,12 @@ def cached_share(row: Measurement) -> float:
     """The share of a row's data that its launches find in the last-level cache, 0 to 1."""
     if row.cache != "warm" or row.flushed:
         return 0.0
-    # `resident` of one number: as an array it takes ten times as long.
-    share = (row.ring_byte or row.byte) / max(row.cache_byte, 1)
-    return min(max((RESIDENT_NONE - share) / (RESIDENT_NONE - RESIDENT_FULL), 0.0), 1.0)
+    return _resident(row.ring_byte or row.byte, max(row.cache_byte, 1))
+
+
+@lru_cache(maxsize=1 << 16)  # asked several times of each row, and many rows are of one size
+def _resident(byte: float, cache_byte: float) -> float:
+    return float(resident(byte, cache_byte))
 
 
 def reached(row: Measurement, ceilings: Ceilings) -> float | None:

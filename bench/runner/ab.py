@@ -35,6 +35,7 @@ from bench.judge import change
 from bench.judge.change import Change, chance
 from bench.judge.work_class import WorkClass, work_from_memory
 from bench.runner.limits import earlier_ceilings, unless_too_quick
+from bench.runner.resume import earlier_runs
 from bench.runner.run import RESULTS
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
@@ -198,7 +199,7 @@ def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
 @contextmanager
 def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, Callable[[], None]]]:
     """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders."""
-    earlier = earlier_ceilings(device, RESULTS)
+    earlier = earlier_ceilings(earlier_runs(RESULTS / device.slug))
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
     roots: dict[Side, Path] = {"old": old, "new": new}
     supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}

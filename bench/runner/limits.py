@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bench.device.datasheet import find_datasheet
@@ -13,7 +12,7 @@ from bench.format import seconds_text
 from bench.judge.flags import ABOVE_ROOF
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.roofline import calibrated, datasheet_s, traffic
-from bench.runner.resume import earlier_runs
+from bench.store.schema import Measurement
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 
@@ -66,12 +65,10 @@ def unless_too_quick(
     return replace(result, status="escaped", reason=f"no time for no work: {took}")
 
 
-def earlier_ceilings(device: Device, results: Path) -> list[Ceilings]:
-    """The cold ceilings, with all threads, of the last runs on a device that has no datasheet."""
-    if find_datasheet(device.name) is not None:
-        return []
-    rows = [row for run in earlier_runs(results / device.slug) for row in run]
-    return [each for each in by_run(rows).values() if each.condition == "cold"]
+def earlier_ceilings(runs: Iterable[Iterable[Measurement]]) -> list[Ceilings]:
+    """The cold ceilings, with all threads, of each of these runs of a device."""
+    read = by_run(row for run in runs for row in run)
+    return [each for each in read.values() if each.condition == "cold"]
 
 
 def memory_traffic(case: Case, device: Device) -> tuple[float, float]:

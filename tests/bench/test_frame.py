@@ -18,7 +18,7 @@ from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import tables, write
 from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
-from tests.bench.rows import again, lasting
+from tests.bench.rows import again, lasting, with_interval
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -85,11 +85,17 @@ def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path
     assert "2 suspect" in card.left_out
 
 
-@pytest.mark.parametrize(("visits", "surely"), [((0.7, 0.7, 0.7), True), ((0.3, 0.7, 1.6), False)])
+@pytest.mark.parametrize(
+    ("visits", "roof", "surely"),
+    [((0.7, 0.7, 0.7), 0.01, True), ((0.3, 0.7, 1.6), 0.01, False), ((0.7, 0.7, 0.7), 0.5, False)],
+)
 def test_visits_far_apart_leave_open_whether_a_time_is_above_the_roof(
-    visits: tuple[float, ...], surely: bool
+    visits: tuple[float, ...], roof: float, surely: bool
 ) -> None:
-    """The flag is raised at the median; a gate fails where the noise of the run explains nothing of it."""
+    """The flag is raised at the median; a gate fails where the noise of the run explains nothing of it.
+
+    `roof`: half of the roofs' intervals, as a share.
+    """
     rows = products(8)
     for place, one in enumerate(rows):
         assert one.median_s
@@ -99,7 +105,7 @@ def test_visits_far_apart_leave_open_whether_a_time_is_above_the_roof(
             lasting(one, times[1]), samples_s=[s for s in seconds for _ in range(20)], visits=3,
             visit_samples=[20] * 3, visit_at_s=[0.0, 50.0, 100.0], step_s=0.0,
         )  # fmt: skip
-    (run,) = runs([*ceilings(H100), *rows])
+    (run,) = runs([*(with_interval(one, roof) for one in ceilings(H100)), *rows])
     assert "above_roof" in run.flags_of(rows[5])
     assert [run.surely_above_roof(one) for one in rows] == [surely and one is rows[5] for one in rows]
 

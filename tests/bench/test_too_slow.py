@@ -15,6 +15,7 @@ import torch
 from bench.cli.list_cases import of_datasheet
 from bench.device.datasheet import find_datasheet
 from bench.runner.limits import earlier_ceilings, launch_limit_s, unless_too_quick
+from bench.runner.resume import earlier_runs
 from bench.spec import Launch, Operator
 from bench.sweep.grammar import Cache
 from bench.sweep.load import Case
@@ -178,11 +179,10 @@ XEON = Path("results/reference/cpu-intel-xeon-2-core")
 def test_a_cpu_is_bounded_by_the_roofs_of_its_earlier_runs(share: float, status: str) -> None:
     sheet = find_datasheet("NVIDIA H100 80GB HBM3")
     assert sheet is not None
-    device = replace(of_datasheet(sheet), name="Intel Xeon", slug=XEON.name)
-    ceilings = earlier_ceilings(device, XEON.parent)
+    device = replace(of_datasheet(sheet), name="Intel Xeon")
+    ceilings = earlier_ceilings(earlier_runs(XEON))
     best = max(each.bandwidth_byte_per_s[0.5].high_per_s for each in ceilings)
     case = Case("mine", "aten", COPY, "cold", series="", role="measurement")
     result = VisitResult(median_s=COPY.byte / best / share)
     found = unless_too_quick(result, case, device, ceilings)
     assert found.status == status, found.reason
-    assert not earlier_ceilings(replace(device, slug="amd-epyc"), XEON.parent)
