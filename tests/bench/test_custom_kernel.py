@@ -400,7 +400,7 @@ def test_once_takes_one_case_that_can_run_here(words: list[str], says: str) -> N
 # --- the fixture ------------------------------------------------------------------------------------
 
 TEST = """
-import torch
+import os, torch
 
 def mine(x, out):
     torch.softmax(x, 1, out=out)
@@ -409,16 +409,27 @@ def test_mine(roofbench):
     row = roofbench(mine, "softmax", rows=64, length=64)
     assert row["library"] == "aten" and 0.05 < row["median_s"] / row["library_s"] < 20
     assert row["rate_per_s"] == 2 * 64 * 64 * 4 / row["median_s"]
-    assert row["of_roof"] is None and row["bound_by"] == "" and isinstance(row["flags"], list)
+    assert (row["of_roof"], row["bound_by"]) == (None, "") or HAS_EARLIER
+    assert not HAS_EARLIER or (row["of_roof"] > 0 and row["bound_by"] == "launch")
+    assert isinstance(row["flags"], list)
 
 def test_wrong(roofbench):
-    roofbench(f"{__file__[:-12]}mine.py:wrong", "softmax", rows=64, length=64)
+    roofbench(f"{os.path.dirname(__file__)}/mine.py:wrong", "softmax", rows=64, length=64)
 """
 
 
 @pytest.mark.usefixtures("quickly")
-def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) -> None:
-    mine.with_name("test_mine.py").write_text(TEST)
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_the_fixture_measures_a_function_of_the_users_own_test_file(
+    mine: Path, device: Device, has_earlier: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an earlier run of the device its ceilings are the roof."""
+    results = mine.with_name("results")
+    results.mkdir()
+    monkeypatch.setattr("bench.runner.run.RESULTS", results)
+    if has_earlier:
+        (results / device.slug).symlink_to(Path("results/reference/tour/cpu-amd-epyc-2-core").absolute())
+    mine.with_name(f"test_mine_{has_earlier}.py").write_text(f"HAS_EARLIER = {has_earlier}\n{TEST}")
     words = ("-p", "bench.pytest_plugin", "--bench-device", "cpu", "--import-mode", "importlib")
     code, said = pytested(str(mine.parent), *words)
     assert code == 1 and "1 failed, 1 passed" in said, said
