@@ -87,9 +87,9 @@ def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_checks_of_a_kernel_end_with_the_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has been timed yet, so there is nothing to be had from more of them."""
-    run = begun(folder, monkeypatch, small(folder, [1]), budget="0.001")
+    run = begun(folder, monkeypatch, small(folder, [1]), budget="1e-9")
     with pytest.raises(
-        UserError, match=r"the budget of 0.001 s was over before any case was timed: starting"
+        UserError, match=r"the budget of 1e-09 s was over before any case was timed: starting"
     ):
         run.refuse_if_over()
     run.interrupted()
@@ -99,6 +99,6 @@ def test_checks_of_a_kernel_end_with_the_budget(folder: Path, monkeypatch: pytes
 
 
 def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = begun(folder, monkeypatch, small(folder, [1, 2, 3]), budget="0.001")
+    run = begun(folder, monkeypatch, small(folder, [1, 2, 3]), budget="1e-9")
     assert not list(run.walk(1)) and not run.stopped and len(run.rounds.left_out) == 1
     run.interrupted()
