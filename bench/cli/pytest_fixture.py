@@ -95,7 +95,7 @@ def measured(
             pass
 
         def visited(case: Case) -> VisitResult:
-            visit = visit_to(case, run.protocol, None, SAMPLING_S, worker.threads("all"), first=True)
+            visit = visit_to(case, run.protocol, SAMPLING_S, worker.threads("all"), first=True)
             return unless_too_quick(worker.visit(visit), case, device, earlier)
 
         result = visited(case)

@@ -106,7 +106,7 @@ def visited(
                 "doctor", anchor.implementation, anchor.problem, "cold", series="", role="measurement"
             )
             threads = supervisor.threads("all")
-            visit = visit_to(case, settings, None, SAMPLING_S, threads, first=not number)
+            visit = visit_to(case, settings, SAMPLING_S, threads, first=not number)
             row = supervisor.visit(visit).columns()
             if row["status"] != "ok":
                 yield failed(anchor.name, f"The row of {anchor.noun} is {outcome(row)}.", ROW_REMEDY)

@@ -207,7 +207,7 @@ def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, C
     def visit(case: Case, side: Side) -> VisitResult:
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
-        asked = visit_to(case, settings, None, sampling_s, threads, first=False)
+        asked = visit_to(case, settings, sampling_s, threads, first=False)
         return unless_too_quick(supervisors[side].visit(asked), case, device, earlier)
 
     def close() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from bench.format import seconds_text
 from bench.judge.flags import ABOVE_ROOF
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.roofline import calibrated, datasheet_s, traffic
+from bench.spec import DeviceKind
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
@@ -24,13 +25,26 @@ LAUNCH_SHARE = 1 / 600
 """Largest share of the run's budget that one launch may take: 0.2 s of 120 s."""
 SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S = 1 / 100, 0.2
 """The same of short runs, which have few cases, and the most seconds that this allows."""
+FEW_CASES = 4
+"""So many cases were asked for one by one: each may be as slow as the budget can hold."""
+FIRST_VISIT_LAUNCHES: Mapping[DeviceKind, int] = {"cpu": 10, "cuda": 50}
+"""About as many launches as a first visit makes of what is slow, a share of the ceilings' time among them. On
+a GPU it is timed in turns of a ring, and queued another 20 times."""
+UNLIMITED_S = 20.0
+"""Seconds that one launch may take where there is no budget."""
 
 
-def launch_limit_s(budget: float | None) -> float:
-    """Seconds that one launch may take in a run of this budget, in seconds."""
+def launch_limit_s(budget: float | None, kind: DeviceKind = "cpu", cases: int = 0) -> float:
+    """Seconds that one launch may take in a run of this budget, in seconds, with so many measurements.
+
+    0 cases: any number of them.
+    """
     if budget is None:
-        return 20.0
-    return max(budget * LAUNCH_SHARE, min(budget * SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S))
+        return UNLIMITED_S
+    usual_s = max(budget * LAUNCH_SHARE, min(budget * SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S))
+    if not 0 < cases <= FEW_CASES:
+        return usual_s
+    return max(usual_s, budget / cases / FIRST_VISIT_LAUNCHES[kind])
 
 
 def impossible(case: Case, device: Device) -> dict[str, Any] | None:

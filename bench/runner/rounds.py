@@ -82,12 +82,12 @@ class Prices:
         self._beside_s: list[float] = []
         """What visits took beside sampling, in ascending order."""
 
-    def learn(self, case: Case, measure_s: float, taken_s: float) -> None:
-        """Take in a visit that took so long, `measure_s` of it settling and sampling."""
+    def learn(self, case: Case, measure_s: float, taken_s: float, least_s: float = 0.0) -> None:
+        """Take in a visit that took so long, `measure_s` of it sampling, as the next will for `least_s`."""
         is_first = case.key not in self._last
         if is_first:
             self._first_s[_kind(case)] = min(taken_s, self._first_s.get(_kind(case), taken_s))
-        self._last[case.key] = taken_s - measure_s, measure_s, is_first
+        self._last[case.key] = taken_s - measure_s, max(measure_s, least_s), is_first
         insort(self._beside_s, taken_s - measure_s)
 
     def again_s(self, case: Case) -> float:
@@ -169,7 +169,8 @@ class Rounds:
         self._rows.setdefault(row.case, []).append(row)
         self.failure_limit.saw(case, row)
         if taken_s is not None and row.status not in ("crashed", "timeout", "skipped"):  # broken off
-            self._prices.learn(case, row.measure_s or 0.0, taken_s)
+            least_s = LAUNCHES * (row.median_s or 0.0)  # which the first visit to what is slow did not know
+            self._prices.learn(case, row.measure_s or 0.0, taken_s, least_s)
 
     @property
     def rows(self) -> list[Measurement]:

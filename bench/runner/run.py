@@ -24,7 +24,7 @@ from bench.format import duration_text
 from bench.judge.frame import runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
-from bench.runner.limits import PRECISION, impossible
+from bench.runner.limits import PRECISION, impossible, launch_limit_s
 from bench.runner.merge_visits import joined, visit_row
 from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
@@ -250,7 +250,9 @@ class Run:
         began_s, starting_s, case = self.elapsed_s, self.worker.starting_s, due.case
         if due.refusal is None:
             threads = self.worker.threads(case.threads)
-            words = (case, self.protocol, self.budget_s, due.sampling_s, threads, due.is_first, self.data)
+            count = sum(case.role == "measurement" for case in self.requested)
+            launch_s = launch_limit_s(self.budget_s, self.device.kind, count)
+            words = (case, self.protocol, due.sampling_s, threads, due.is_first, launch_s, self.data)
             result = self.worker.visit(visit_to(*words))
         else:
             result = VisitResult(**due.refusal)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
-from bench.runner.limits import ROOF_TIMED_S, launch_limit_s
+from bench.runner.limits import ROOF_TIMED_S, UNLIMITED_S
 from bench.runner.merge_visits import SEED
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
@@ -47,13 +47,13 @@ def kernel_of(implementation: str, problem: Problem) -> str:
 def visit_to(
     case: Case,
     protocol: Protocol,
-    budget_s: float | None,
     sampling_s: float,
     threads: int | None,
     first: bool,
+    launch_s: float = UNLIMITED_S,
     data: str = "uniform",
 ) -> Visit:
-    """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked.
+    """One visit of the case; `first` if its result has yet to be checked. No launch may last over `launch_s`.
 
     Its inputs are of such `data`; a ceiling's are as ever.
     """
@@ -63,7 +63,7 @@ def visit_to(
         case.problem.parameters(),
         case.cache,
         sampling_s,
-        launch_limit_s(budget_s),
+        launch_s,
         ROOF_TIMED_S if case.role == "roof" else 0.0,
         protocol.visits,
         threads,

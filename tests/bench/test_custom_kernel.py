@@ -344,6 +344,34 @@ def test_a_kernel_without_a_time_fails_a_gate_although_the_library_beside_it_has
     assert rows == {f"mine:{name}": status, "aten": "ok"}
 
 
+SLOW = """
+import time, torch
+def slow(x):
+    began = time.perf_counter()
+    while x.shape[0] == 64 and time.perf_counter() < began + 0.03:
+        pass
+    return torch.softmax(x, 1)
+"""
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(("lengths", "status"), [("64", "ok"), ("64,65,66", "skipped")])
+def test_four_cases_that_are_asked_for_run_however_long_a_launch_takes(
+    lengths: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch takes 30 ms: of many cases one may take 10 ms here, of four as long as the budget holds."""
+    monkeypatch.setattr("bench.runner.limits.SHORT_RUNS_MOST_S", 0.01)
+    monkeypatch.setattr("bench.runner.limits.LAUNCH_SHARE", 0.0)
+    (tmp_path / "mine.py").write_text(SLOW)
+    words = ["run", "softmax", "rows=64", f"length={lengths}", "--kernel", f"{tmp_path / 'mine.py'}:slow"]
+    words += ["--bench-device", "cpu", "--bench-budget", "60", "--bench-precision", "99%"]
+    done = CliRunner().invoke(app, [*words, "--bench-results", str(tmp_path / "r")])
+    (path,) = (tmp_path / "r").rglob("*.parquet")
+    own = [row for row in read_rows(path) if row.implementation == "mine:slow"]
+    assert {row.status for row in own} == {status}, done.output
+    assert all("the budget allows 0.01 s" in row.reason for row in own) is (status == "skipped")
+
+
 @pytest.mark.usefixtures("quickly")
 def test_a_kernel_and_the_library_are_timed_with_the_inputs_that_are_asked_for(
     mine: Path, tmp_path: Path

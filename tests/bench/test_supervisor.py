@@ -149,7 +149,7 @@ def test_a_launch_may_take_its_share_of_the_budget(
     seconds_each = share * launch_limit_s(budget_s) / size
     problem = Doubling(dtype="float32", size=size, seconds_each=seconds_each)
     case = Case("simulated", "slow", problem, "cold", series="", role="measurement")
-    asked = visit_to(case, protocol("cuda"), budget_s, 0.5, None, first=True)
+    asked = visit_to(case, protocol("cuda"), 0.5, None, True, launch_limit_s(budget_s))
     answer = WorkerSupervisor(gpu(0), 1).visit(asked)
     assert answer.status == status, answer.reason
 
@@ -158,7 +158,7 @@ def test_a_launch_may_take_its_share_of_the_budget(
 def test_a_ceiling_has_the_inputs_that_it_always_has(role: Role, data: str) -> None:
     problem = Doubling(dtype="float32", size=8)
     case = Case("simulated", "slow", problem, "cold", series="", role=role)
-    assert visit_to(case, protocol("cuda"), None, 0.5, None, first=True, data="zeros").data == data
+    assert visit_to(case, protocol("cuda"), 0.5, None, first=True, data="zeros").data == data
 
 
 @pytest.mark.parametrize("broken", ["", "operation failed due to a previous error during capture"])

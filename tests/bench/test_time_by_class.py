@@ -110,5 +110,5 @@ def test_only_a_sweep_with_a_claim_on_shares_asks_for_them() -> None:
     for name in ("layer/width", "layer/batch"):
         (path,) = select(name)
         case = load(path, kernels.problem, 132).cases[0]
-        asked[name] = visit_to(case, protocol("cpu"), None, 1.0, None, first=True).divided
+        asked[name] = visit_to(case, protocol("cpu"), 1.0, None, first=True).divided
     assert asked == {"layer/width": True, "layer/batch": False}
