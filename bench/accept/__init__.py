@@ -1,1 +1,1 @@
-"""Is this unit as fast as its kind should be: `python -m bench accept`."""
+"""Is this device as fast as others of its model: `python -m bench accept`."""

@@ -29,12 +29,12 @@ def accept(
     bench_budget: WallTimeOption = None,
     bench_results: ResultsOption = None,
 ) -> None:
-    """Is this device as fast as its kind should be? Two minutes on a GPU: PASS, LOW or FAIL by kind of work.
+    """Is this device as fast as others of its model? Two minutes on a GPU: PASS, LOW or FAIL by kind of work.
 
     Compared with earlier runs on this kind of device, else with what others have measured on it.
     UNKNOWN: its rows are not fit to be judged, or too little is known. IMPLAUSIBLE: faster than it
-    can be. Exit code 0: everything that could be judged passes. 1: something is LOW, FAIL or
-    IMPLAUSIBLE. 2: nothing could be judged, rows were not fit for it, or bad input.
+    can be. Exit code 0: every kind of work that could be judged passed. 1: at least one is
+    LOW, FAIL or IMPLAUSIBLE. 2: nothing could be judged, rows were not fit for it, or bad input.
     """
     from bench.accept.report import exit_code, lines
 

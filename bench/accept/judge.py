@@ -79,7 +79,7 @@ def _beyond(row: Any, most: float | None, evidence: Sequence[ExpectedRates]) -> 
     """
     low = row.rate / 2 if row.unfit else row.rate_low
     seen = next((each.high for each in evidence if each.by == "earlier runs"), None)
-    bounds = {"its kind promises": most}
+    bounds = {"its datasheet promises": most}
     if not row.unfit:
         bounds |= {"its run's ceilings reach": row.roof, "earlier runs reached": seen}
     for whose, rate in bounds.items():

@@ -57,17 +57,17 @@ def sentence(judged: Sequence[JudgedKind]) -> str:
     unfit = _disturbed(judged)
     known = sum(each.verdict != "UNKNOWN" for each in judged)
     if fast:
-        return f"faster than its kind can be in {len(fast)} of {known} kinds of work, as in {fast[0]}"
+        return f"faster than this model can be in {len(fast)} of {known} kinds of work, as in {fast[0]}"
     if slow:
         worst = min(slow, key=_of_least)
         return (
             f"slower than expected in {len(slow)} of {known} kinds of work, most of all in {worst.kind}, at "
-            f"{share_text(_of_least(worst))} of the least that is expected"
+            f"{share_text(_of_least(worst))} of the lowest expected rate"
         )
     if unfit:
         return f"no row is fit to be judged in {len(unfit)} of {len(judged)} kinds of work, as in {unfit[0]}"
     if not known:
-        return "too little is known: of what to expect, or of how fast it is"
+        return "too little is known of what to expect, or of how fast it is"
     rest = f", nothing is known of {len(judged) - known} more" if known < len(judged) else ""
     return f"as fast as expected in {known} of {known} kinds of work{rest}"
 

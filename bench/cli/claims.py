@@ -244,8 +244,8 @@ def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         )
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
-        "Bars, selections and least numbers are those of this checkout's sweeps; "
-        f"{later} of {len(judged)} verdicts rest on some that were written or changed after the run."
+        "Thresholds, selections and minimum numbers are those of this checkout's sweeps; "
+        f"{later} of {len(judged)} verdicts use some that were written or changed after the run."
     )
     own = sorted({each.declared.name for each in judged if each.declared.written == "in the result"})
     if own:

@@ -33,10 +33,10 @@ def report(
 ) -> None:
     """One page about these results, for any browser, offline, with a section for each thing that they show.
 
-    A run: what the machine reaches, whether that is as fast as its kind should be, the verdicts on the
-    guides' rules, every case with its prediction, the experiments, and what was not measured and why. Several
-    devices: what each gains over the first. Several nights: what changed. Several units of a kind: which are
-    slow. Of a folder the newest run of each device is shown in detail.
+    A run: what the machine reaches, whether that is as fast as other devices of its model, the verdicts on
+    the guides' rules, every case with its prediction, the experiments, and what was not measured and why.
+    Several devices: what each gains over the first. Several nights: what changed. Several units of a kind:
+    which are slow. Of a folder the newest run of each device is shown in detail.
     """
     demand("report", "jinja2", "ruptures")
     from plots.report import page

@@ -1,4 +1,4 @@
-"""The section on acceptance: is this unit as fast as its kind should be, and by what evidence."""
+"""The section on acceptance: is this device as fast as others of its model, and by what evidence."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def section(results: Results) -> Section | None:
         lines=lines,
         fail=share_text(FAIL),
     )
-    return Section("As fast as its kind should be?", "accept", html)
+    return Section("As fast as other devices of its model?", "accept", html)

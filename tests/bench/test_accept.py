@@ -266,8 +266,8 @@ def test_a_device_faster_than_its_kind_can_be_is_as_suspect(tmp_path: Path) -> N
     found = judged(device(tmp_path, {COPY: 1.5, PRODUCT: 1.3}))
     assert verdicts(found) == HEALTHY | {"memory, copy": "IMPLAUSIBLE"}, "the product is below its peak"
     assert exit_code(list(found.values())) == 1
-    assert "times what its kind promises" in found["memory, copy"].causes[0]
-    says = "NVIDIA H100 80GB HBM3: IMPLAUSIBLE: faster than its kind can be in 1 of 3 kinds"
+    assert "times what its datasheet promises" in found["memory, copy"].causes[0]
+    says = "NVIDIA H100 80GB HBM3: IMPLAUSIBLE: faster than this model can be in 1 of 3 kinds"
     assert headline(list(found.values())).startswith(says)
 
 
