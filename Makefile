@@ -96,7 +96,9 @@ public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
 	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone); imported=$$?; \
 	$(RUN) -m plots score results/imported --json results/imported/scores.json && \
-	$(RUN) -m bench claims results/imported --by rule && exit $$imported
+	$(RUN) -m bench claims results/imported $(REFERENCE)/public $(REFERENCE)/engines --by rule --json \
+		> results/imported/rules.json && \
+	$(RUN) -m plots rules results/imported/rules.json && exit $$imported
 
 # Reports for any browser in site/, with an index; of all public times after `make public`.
 .PHONY: site

@@ -55,16 +55,16 @@ def rules(judged: Sequence[JudgedClaim], devices: Sequence[str], only: int | Non
 
 def _part(judged: Sequence[JudgedClaim]) -> str:
     """` (of batch alone)` if alignment was tested, and of one size; a rule may be about several."""
-    ratios = [each.claim.ratio for each in judged if each.effect is not None]
-    sizes = [
-        name
-        for ratio in ratios
-        if ratio is not None
-        for select in (ratio.of, ratio.to)
-        for name, value in select.items()
-        if "%" in str(value)
-    ]
-    return f" (of {sizes[0]} alone)" if len({*sizes}) == 1 and None not in ratios else ""
+    aligned = [_aligned(each) for each in judged if each.effect is not None]
+    sizes = set().union(*aligned)
+    return f" (of {sizes.pop()} alone)" if len(sizes) == 1 and all(aligned) else ""
+
+
+def _aligned(each: JudgedClaim) -> set[str]:
+    """The sizes whose alignment a claim tests; none if it tests anything else."""
+    ratio = each.claim.ratio
+    selections = (ratio.of, ratio.to) if ratio is not None else ()
+    return {name for select in selections for name, value in select.items() if "%" in str(value)}
 
 
 def experiments(judged: Sequence[JudgedClaim]) -> Table:
@@ -89,10 +89,11 @@ def experiments(judged: Sequence[JudgedClaim]) -> Table:
 
 
 def rules_by_device(judged: Iterable[JudgedClaim]) -> dict[str, Any]:
-    """For JSON: rule -> device -> [verdict, claim, effect, run, lines that hold, lines that fail] of what was
-    decided or might have been.
+    """For JSON: rule -> device -> [verdict, claim, effect, run, lines that hold, lines that fail, aligned] of
+    what was decided or might have been.
 
-    Runs of imported rows are named for their source and the commit of it.
+    Runs of imported rows are named for their source and the commit of it. `aligned` are the sizes whose
+    alignment was tested, as `batch`, though a rule may be about several; empty where nothing is aligned.
     """
     table: dict[str, dict[str, list[list[str | int]]]] = {}
     for each in judged:
@@ -100,9 +101,9 @@ def rules_by_device(judged: Iterable[JudgedClaim]) -> dict[str, Any]:
             for number in each.claim.rules:
                 cell = table.setdefault(str(number), {}).setdefault(each.device, [])
                 of = each.effect
-                cell.append(
-                    [each.verdict, each.claim.id, str(of), ", ".join(each.runs), of.holding, of.failing]
-                )
+                aligned = " ".join(sorted(_aligned(each)))
+                where = ", ".join(each.runs)
+                cell.append([each.verdict, each.claim.id, str(of), where, of.holding, of.failing, aligned])
     return {"commit": commit()[0], "rules": table}
 
 

@@ -153,8 +153,9 @@ def test_rules_as_json_hold_each_verdict_with_its_effect_and_run(tmp_path: Path)
     (of,) = [each for each in listed if each["claim"] == "MM-01"]
     effect = f"{of['lines']} of {of['lines']} pairs: 1.25 times"
     assert {
-        (rule, "h100-sxm", "SUPPORTED", "MM-01", effect, *of["runs"], of["lines"], 0) for rule in of["rules"]
-    } <= there
+        (rule, "h100-sxm", "SUPPORTED", "MM-01", effect, *of["runs"], of["lines"], 0, "k")
+        for rule in of["rules"]
+    } <= there, "aligned in k alone"
     decided = [each for each in listed if each["verdict"] in WITH_EFFECT]
     assert len(there) == sum(len(each["rules"]) for each in decided)
 

@@ -19,15 +19,19 @@ H100, A100, UNKNOWN = "nvidia-h100-80gb-hbm3", "nvidia-a100-sxm4-80gb", "no-such
 
 
 def verdicts(*counts: tuple[int, int]) -> list[list[str | int]]:
-    return [["PARTLY", "MM-01", "2 of 5 pairs: 2 times", "a", hold, fail] for hold, fail in counts]
+    return [["PARTLY", "MM-01", "2 of 5 pairs: 2 times", "a", hold, fail, ""] for hold, fail in counts]
 
 
-OPEN: list[list[str | int]] = [["UNDECIDED", "MM-01", "5 pairs undecided", "a", 0, 0]]
+def of_batch(*judged: list[str | int]) -> list[list[str | int]]:
+    return [[*each[:-1], "batch"] for each in judged]
+
+
+OPEN: list[list[str | int]] = [["UNDECIDED", "MM-01", "5 pairs undecided", "a", 0, 0, ""]]
 OTHER = {UNKNOWN: verdicts((1, 0))}
 RULES_OF = {
     "1": {H100: verdicts((5, 0)), A100: verdicts((1, 0)), **OTHER},
-    "2": {H100: verdicts((99, 1), (0, 2)), **OTHER},
-    "3": {H100: [*verdicts((0, 5)), *OPEN], **OTHER},
+    "2": {H100: [*verdicts((99, 1)), *of_batch(*verdicts((0, 2)))], **OTHER},
+    "3": {H100: of_batch(*verdicts((0, 5)), *OPEN), **OTHER},
     "4": {H100: verdicts((1, 3)), **OTHER},
     "5": {H100: OPEN},
     "6": {H100: verdicts((2, 0)), **OTHER},
@@ -43,6 +47,8 @@ def test_each_rule_that_is_decided_has_a_row_and_each_gpu_that_decides_enough_a_
     ]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["H100 SXM5 80 GB"]
     widths = Counter[tuple[int, str]]()
+    flat = {int(patch.get_y()) for patch in axes.patches if patch.get_height() < 0.5}
+    assert flat == {2}, "only of rule 3 the alignment of nothing but batches was tested"
     for patch in axes.patches:
         widths[int(patch.get_y()), to_hex(patch.get_facecolor())] += round(patch.get_width() / 0.88, 3)
     blue, red, grey = HOLDS, FAILS, UNDECIDED
