@@ -1,4 +1,4 @@
-"""Figure of the guides' rules by GPUs: supported, contradicted, undecided, or never tried, and of what part."""
+"""Figure of the guides' rules by GPUs: supported, contradicted, undecided, or never tried."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from plots.base import style
 from plots.base.page import Page
 
 
-
 class Cell(NamedTuple):
     """What a device says of a rule."""
 
     held: float | None
-    """Share of what was compared that is as the rule says: the mean over the decided claims, None if none is."""
+    """Share of what was compared that is as the rule says: the mean over decided claims, None without one."""
     of_one_size: bool
     """Whether the alignment of one size alone was tested; a rule may be about several."""
 
