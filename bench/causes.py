@@ -16,6 +16,9 @@ _ADVICE = (
     "Device-side assertions were explicitly omitted",
 )
 """Beginnings of lines of advice, which compilers and torch print after the error."""
+NEEDS_GPU = "a Triton kernel needs a GPU"
+_WITHOUT_GPU = ("0 active drivers", "(cpu tensor?)")
+"""What Triton says to a launch without a GPU, or with tensors of the host."""
 
 
 def cause(error: BaseException) -> str:
@@ -36,6 +39,8 @@ def cause(error: BaseException) -> str:
     telling = [line for line in lines if not line.startswith(_ADVICE)] or lines
     if not telling:
         return type(error).__name__
+    if any(words in telling[-1] for words in _WITHOUT_GPU):
+        return NEEDS_GPU
     return f"{type(error).__name__}: {re.sub(r'^ptxas [^ ]+, ', 'ptxas, ', telling[-1])}"
 
 

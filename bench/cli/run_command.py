@@ -97,6 +97,7 @@ def run(
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import detect
+    from bench.runner.custom_kernel import Untimed
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
@@ -120,7 +121,11 @@ def run(
             data=data,
             results=(bench_results or RESULTS).absolute(),
         )
-        result = measure(options, find)
+        try:
+            result = measure(options, find)
+        except Untimed as reason:
+            typer.echo(str(reason))
+            return
     if code := _exit_code(result):
         raise typer.Exit(code)
 

@@ -5,21 +5,36 @@ The worker alone reads the file: here it is a name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar, cast
 
+from bench.causes import NEEDS_GPU
 from bench.device.detect import Device
 from bench.errors import UserError
 from bench.format import count_text
 from bench.runner.examples import check_of, cover
 from bench.runner.supervisor import WorkerSupervisor
+from bench.runner.worker_process import INTERPRET
 from bench.spec import DeviceKind, Implementation, Problem, is_custom
 from bench.sweep.load import Case, Find
 
 WIDE_BYTE = 2048
 """The smallest awkward size of so many bytes is also compared beyond [-1, 1]: it has some rows."""
+INTERPRETED = frozenset({"float64", "float32", "float16", "int8"})
+"""Data types in which Triton's interpreter computes what a GPU does. It computes with the patterns
+of the bits of bfloat16, and rounds 8-bit floats wrongly, without a word."""
+
+
+class Untimed(UserError):
+    """Custom kernels are right, and cannot be timed on this device; the message says why."""
+
+
+class _NeedsGpu(UserError):
+    """A custom kernel is Triton's, and there is no GPU."""
 
 
 def kernel_of(text: str, kind: type[Problem]) -> Implementation:
@@ -70,13 +85,38 @@ def checked_kernels(
 
     UserError for one that cannot be loaded, fails, hangs or is wrong. NotImplementedError of a kernel says
     that it does not do a size. `between` is called after each check: it raises if there is no time for more.
+    A Triton kernel without a GPU is refused, or checked in Triton's interpreter if INTERPRET is set: Untimed
+    is then raised at the end.
     """
     by_kernel: dict[str, list[Problem]] = {}
     for case in cases:
         if is_custom(case.implementation):
             by_kernel.setdefault(case.implementation, []).append(case.problem)
+    interpreted = []
     for name, problems in by_kernel.items():
-        yield _checked(name, problems, worker, device, between)
+        try:
+            yield _checked(name, problems, worker, device, between)
+        except _NeedsGpu as refusal:
+            if os.environ.get(INTERPRET, "0") in ("", "0"):
+                raise UserError(f"{refusal}; {INTERPRET}=1 checks it without one") from refusal
+            yield _interpreted(name, problems, device)
+            interpreted.append(name)
+    if interpreted:
+        raise Untimed(
+            f"nothing is timed: {', '.join(interpreted)} ran in Triton's interpreter; a time needs a GPU"
+        )
+
+
+def _interpreted(name: str, problems: Sequence[Problem], device: Device) -> str:
+    """As `_checked`, in Triton's interpreter. UserError for a data type in which that is wrong."""
+    if wrong := sorted({problem.dtype for problem in problems} - INTERPRETED):
+        right = ",".join(dtype for dtype in problems[0].dtypes() if dtype in INTERPRETED)
+        raise UserError(
+            f"--kernel {name}: Triton's interpreter computes {', '.join(wrong)} wrongly without a word, and "
+            f"there is no GPU: check it with dtype={right}"
+        )
+    with closing(WorkerSupervisor(device, interprets=True)) as worker:
+        return f"{_checked(name, problems, worker, device, lambda: None)}, in Triton's interpreter"
 
 
 def _checked(
@@ -91,7 +131,7 @@ def _checked(
     request = {"do": "awkward", "operator": operator, "implementation": name, "kernel": kernel}
     answer = worker.ask({**request, "asked": [problem.parameters() for problem in problems]})
     if "examples" not in answer:
-        raise UserError(f"--kernel {name}: {answer['reason']}")
+        raise _refusal(f"--kernel {name}: {answer['reason']}")
     every = [kind(**parameters) for parameters in answer["examples"]]
     able = [problem for problem in every if not problem.missing(name, device.kind, device.capability)]
     examples = [able[index] for index in cover([check_of(problem, name, device.kind) for problem in able])]
@@ -101,7 +141,7 @@ def _checked(
     for example in examples:
         result = worker.check(name, example, guarded=True, ranges=example is wide)
         if result.status not in ("ok", "unsupported"):
-            raise UserError(
+            raise _refusal(
                 f"--kernel {name}: {result.status} at {operator} {example}, before anything was timed: "
                 f"{result.reason}"
             )
@@ -112,3 +152,7 @@ def _checked(
     beyond = f", at {wide} with {fills}" if fills else ""
     passed = f"; it does not do {len(examples) - len(done)} others" if len(done) < len(examples) else ""
     return f"{name} agrees with float64 at {sizes}{beyond}{passed}"
+
+
+def _refusal(text: str) -> UserError:
+    return (_NeedsGpu if NEEDS_GPU in text else UserError)(text)

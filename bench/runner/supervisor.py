@@ -78,10 +78,18 @@ class WorkerSupervisor:
     """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
 
     def __init__(
-        self, device: Device, seed: int = SEED, grace_s: float | None = None, root: Path | None = None
+        self,
+        device: Device,
+        seed: int = SEED,
+        grace_s: float | None = None,
+        root: Path | None = None,
+        interprets: bool = False,
     ) -> None:
-        """`seed` fixes the inputs; `grace_s` replaces GRACE_S; `root` is the checkout whose code it runs."""
-        self._root = root
+        """`seed` fixes the inputs; `grace_s` replaces GRACE_S; `root` is the checkout whose code it runs.
+
+        `interprets`: Triton's kernels run in its interpreter, to be checked and not timed.
+        """
+        self._how: dict[str, Any] = {"root": root} | ({"interprets": True} if interprets else {})
         self.device, self.seed = device, seed
         self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
         self.starting_s = 0.0
@@ -183,7 +191,7 @@ class WorkerSupervisor:
         if self._worker is None:
             device, threads = self.device, self.threads("all")
             uuid = device.uuid or None
-            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root)
+            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads, **self._how)
         return self._worker
 
     @property

@@ -28,9 +28,11 @@ ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
 }
+INTERPRET = "TRITON_INTERPRET"
+"""Has Triton interpret kernels on the host: for checks of custom ones, where there is no GPU."""
 FORBIDDEN = (
-    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET"),
-    "CUDA_LAUNCH_BLOCKING",
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUDA_LAUNCH_BLOCKING"),
+    INTERPRET,
 )
 """Would change what a data type means, interpret kernels, or make the host wait for each launch, behind the
 sweep's back."""
@@ -82,14 +84,17 @@ class Worker:
         threads: int | None = None,
         module: str = "bench.worker",
         root: Path | None = None,
+        interprets: bool = False,
     ) -> None:
         """Start it. `uuid` makes one GPU the only visible one; `threads` None leaves torch's choice.
 
+        `interprets`: Triton's kernels run in its interpreter, which nothing may time.
         `module` is what it runs, of the checkout in `root` (default: this one). It dies with the thread that
         calls this (lifeline.py).
         """
         environment = device_environment(kind, uuid)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        environment |= {INTERPRET: "1"} if interprets else {}
         settings = {"kind": kind, "cache_byte": cache_byte, "seed": seed, "uuid": uuid, "threads": threads}
         settings["parent"] = os.getpid()
         self._process = subprocess.Popen(

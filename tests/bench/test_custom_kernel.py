@@ -394,6 +394,51 @@ def test_a_time_above_the_roof_is_no_number_for_a_gate(
     assert done.exit_code == 3 and "no number for a verdict: softmax" in done.output, done.output
 
 
+TRITON = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def doubled(x, y, length: tl.constexpr, scale: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    here = at < length
+    values = tl.load(x + tl.program_id(0) * length + at, mask=here, other=-float("inf"))
+    powers = tl.exp(values - tl.max(values, 0))
+    tl.store(y + tl.program_id(0) * length + at, scale * powers / tl.sum(powers, 0), mask=here)
+
+def right(x, out):
+    doubled[(x.shape[0],)](x, out, x.shape[1], 1.0, triton.next_power_of_2(x.shape[1]))
+
+def wrong(x, out):
+    doubled[(x.shape[0],)](x, out, x.shape[1], 2.0, triton.next_power_of_2(x.shape[1]))
+"""
+NOT_TIMED = (
+    "in Triton's interpreter nothing is timed: mine:right ran in Triton's interpreter; a time needs a GPU"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "interpret", "dtype", "code", "says"),
+    [
+        ("right", "", "float32", 2, "a Triton kernel needs a GPU; TRITON_INTERPRET=1 checks it without one"),
+        ("right", "1", "float32", 0, NOT_TIMED),
+        ("wrong", "1", "float16", 2, "wrong at softmax float16-forward-rows13-length1, .* relative error 1"),
+        ("right", "1", "bfloat16", 2, "interpreter computes bfloat16 wrongly .* dtype=float16,float32"),
+    ],
+)
+def test_a_triton_kernel_is_checked_without_a_gpu_and_never_timed(
+    kernel: str, interpret: str, dtype: str, code: int, says: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "mine.py").write_text(TRITON)
+    words = ["run", "softmax", "rows=64", "length=64", f"dtype={dtype}", "--bench-device", "cpu"]
+    words += ["--kernel", f"{tmp_path / 'mine.py'}:{kernel}", "--bench-results", str(tmp_path / "r")]
+    done = CliRunner().invoke(app, words, env={"TRITON_INTERPRET": interpret})
+    assert done.exit_code == code, done.output
+    assert re.search(says, " ".join(f"{done.output} {done.exception}".split())), done.output
+    assert not list((tmp_path / "r").rglob("*.parquet"))
+
+
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
@@ -435,7 +480,7 @@ def mine(x, out):
 
 def test_mine(roofbench):
     row = roofbench(mine, "softmax", rows=64, length=64)
-    assert row["library"] == "aten" and 0.05 < row["median_s"] / row["library_s"] < 20
+    assert row["library"] == "aten" and row["library_s"] > 0
     assert row["rate_per_s"] == 2 * 64 * 64 * 4 / row["median_s"]
     assert (row["of_roof"], row["bound_by"]) == (None, "") or HAS_EARLIER
     assert not HAS_EARLIER or (row["of_roof"] > 0 and row["bound_by"] == "launch")
