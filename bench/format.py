@@ -17,9 +17,9 @@ MOST_APART = 10
 _NUMBER = re.compile(r"(?<![\w=.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w|\.\d)")
 
 
-def end_of(name: str, most: int) -> str:
-    """The name in at most so many characters; what sets names apart stands at their end."""
-    return name if len(name) <= most else f"…{name[1 - most :]}"
+def shortened(name: str, most: int) -> str:
+    """The name in at most so many characters: implementations stand at its beginning, sizes at its end."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[most // 2 + 1 - most :]}"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -127,12 +127,13 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     code, text = measured(stand_in, sweep)
     end = text.partition("= roofbench =")[2].splitlines()[1:]
     assert code == 0 and len(end) <= 25
-    assert all(len(line) <= 100 or "/" in line.split()[-1] for line in end[:-1]), "paths apart"
-    assert "4 of 4 cases have a time" in text and "0 of 4 times are suspect" in text
-    assert "IQR" not in text and "of roof  " not in text
-    assert "Name (time in" not in text and " median " not in text
+    sentences = end[: end.index("", 2)]
+    assert all(len(line) <= 100 for line in sentences), sentences
+    assert "4 of 4 cases have a time, in " in text and end[0] == "Fit for use: none of 4 times is suspect."
+    assert "IQR" not in text and text.count("next: python -m ") == 1
+    assert "Name (time in" not in text
     _, asked = measured(stand_in, sweep, "--benchmark-columns=median", "-v")
-    assert "Name (time in" in asked and " median " in asked and " flags" in asked
+    assert "Name (time in" in asked and asked.count(" flags") == 1
     (path, *_) = (stand_in / "results").rglob("*.parquet")
     table = CliRunner().invoke(app, ["table", str(path)])
     assert table.exit_code == 0 and table.output.count("-onednn-") == 4
@@ -174,7 +175,7 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(
     monkeypatch.setenv("ROOFBENCH_TAGS", "rack=b12")
     code, text = measured(stand_in, sweep, "-k", "small and float32", f"--benchmark-json={report}")
     assert code == 0, text
-    assert "2 of 2 cases have a time" in text and "measuring" in text and "figures: python -m plots" in text
+    assert "2 of 2 cases have a time" in text and "next: python -m bench explain small-" in text
     (path,) = (stand_in / "results").rglob("*.parquet")
     frame = read_frame([path])
     frame = frame[frame["role"] == "measurement"]
@@ -254,10 +255,7 @@ def test_an_operator_that_cannot_be_imported_is_one_failure(
 
 
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
-    """Interrupted in a later visit, which would never end; resumed, every case is there once.
-
-    The shares of time are of the resumed part: what the first measured is no part of its wall time.
-    """
+    """Interrupted in a later visit, which would never end; resumed, every case is there once."""
     worker = stand_in / "bench" / "worker" / "__main__.py"
     quick = worker.read_text()
     worker.write_text(quick.replace('"measure_s": 1e-3', '"measure_s": 1e3'))
@@ -282,9 +280,6 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     frame = read_frame([path])
     assert len(frame) == 4 and frame["parameters"].is_unique
     assert not list((stand_in / "results").rglob("*.journal"))
-    (line,) = [line for line in text.splitlines() if ": measuring " in line]
-    shares = re.findall(r"(\d+(?:\.\d+)?) %", line)
-    assert len(shares) == 4 and 97 <= sum(map(float, shares)) <= 103, line
 
 
 def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_path: Path) -> None:

@@ -1,146 +1,118 @@
-"""The end of a run in the terminal: what the machine reaches and its rows decide, and where everything is.
+"""The end of a run in the terminal: whether it is fit for use, what it found, how it went, and what is next.
 
-At most LINES lines of COLUMNS columns. `python -m bench table RESULT` prints every case.
+`python -m bench table RESULT` prints every case.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from bench.case_name import row_name
-from bench.cli.result_tables import beside_lines
-from bench.cli.run_lines import left_out_lines
-from bench.cli.run_summary import (
-    account,
-    case_table,
-    rate_text,
-    reached_sentence,
-    reached_text,
-    trust_lines,
-    unusable_line,
-)
-from bench.cli.terminal import columns, wrapped
+from bench.cli import findings
+from bench.cli.result_tables import case_table, side_lines
+from bench.cli.run_lines import left_out_line
+from bench.cli.terminal import wrapped
 from bench.device.datasheet import find_datasheet
-from bench.format import NOT_MEASURABLE, end_of, half_text, seconds_text
-from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, judge
+from bench.format import count_text
+from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.frame import DeviceRun, runs
+from bench.judge.implementations import is_own
 from bench.runner.run import Run
-from bench.store.schema import Measurement
 
-LINES, COLUMNS = 25, 100
-FEW = 10
-"""Cases that are shown one by one: of so few no claim can be judged."""
+COLUMNS = 100
+"""Columns in which sentences are wrapped at most."""
+FINDINGS = 8
+"""Most sentences on what a run found."""
+FEW = 20
+"""Cases of which each has a line in a table."""
 
 
 def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
     """What to say at the end of a run; with `every_case` its table first."""
-    if rows := _in_order(run):
-        (judged_run,) = runs(rows, without_mixed=True)
-        judged_run = replace(judged_run, datasheet=find_datasheet(judged_run.device_name))
-        if every_case:
-            yield from (*case_table(judged_run), "")
-        for line in _run_lines(run, judged_run):
-            yield from wrapped(line, COLUMNS)
-    else:
-        yield run.nothing_fitted or "no case was measured"
-    yield from _places(run)
-    if run.stopped:
-        yield run.stopped
-    if run.result is not None and run.result.reason:
-        yield run.result.reason
-    if (journal := _journal(run)) is not None:
-        yield f"interrupted: these rows are safe in {journal}"
-        yield "the next run turns them into a result file; --bench-resume goes on from there"
-
-
-def _journal(run: Run) -> Path | None:
-    """The journal of a run that has no result file."""
-    return None if run.result is None else run.result.journal
-
-
-def _in_order(run: Run) -> list[Measurement]:
     places = {case.key: place for place, case in enumerate(run.cases.values())}
-    return sorted(run.rows(), key=lambda row: places.get(row.case, len(places)))
-
-
-def _run_lines(run: Run, judged_run: DeviceRun) -> Iterator[str]:
-    facts = list(_facts(run, judged_run))
-    yield from filter(None, (run.nothing_fitted, unusable_line(judged_run), reached_sentence(judged_run)))
-    yield from _results(run, judged_run, LINES - len(facts) - 5)
+    rows = sorted(run.rows(), key=lambda row: places.get(row.case, len(places)))
+    judged = next(iter(runs(rows, without_mixed=True)), None)
+    if judged is not None:
+        judged = replace(judged, datasheet=find_datasheet(judged.device_name))
+    if judged is not None and every_case:
+        yield from (*case_table(judged), "")
+    ended = [run.stopped, run.result.reason if run.result is not None else ""]
+    for line in (*filter(None, ended), *_answers(run, judged)):
+        yield from wrapped(line, COLUMNS)
     yield ""
-    yield from facts
+    if judged is not None and judged.measured and not every_case:
+        yield from _table(judged)
+    for line in (*_went(run, judged), *_next(run, judged)):
+        yield from wrapped(line, COLUMNS)
 
 
-def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
-    """The verdicts on the claims that the rows decide; of few cases their times."""
-    ran = (row for row in judged_run.rows if row.is_timed or row.reason.startswith(NOT_MEASURABLE))
-    timed = [row for row in ran if row.role == "measurement"]
-    if 0 < len(timed) <= FEW:
-        yield from ("", *beside_lines(judged_run))
-        yield from (_case_line(row, judged_run) for row in timed)
+def _answers(run: Run, judged: DeviceRun | None) -> Iterator[str]:
+    if judged is None or run.nothing_fitted:
+        yield run.nothing_fitted or "Not fit for use: no case was measured."
         return
-    there = {row.sweep for row in timed}
-    declared = [
-        Declared(name, (name,), claims) for name, claims in run.chosen.claims.items() if name in there
-    ]
-    judged = judge([judged_run], declared) if any(each.claims for each in declared) else []
-    shown = sorted(
-        (each for each in judged if each.verdict in WITH_EFFECT), key=lambda e: VERDICTS.index(e.verdict)
-    )
-    if not shown:
+    there = {row.sweep for row in judged.rows if row.is_timed}
+    claims = run.chosen.claims.items()
+    declared = [Declared(name, (name,), of) for name, of in claims if name in there and of]
+    yield from answer_lines(judged, judge([judged], declared) if declared else [])
+
+
+def answer_lines(run: DeviceRun, claims: Sequence[JudgedClaim]) -> Iterator[str]:
+    """Whether a run is fit for use and, if it has a time, at most FINDINGS sentences on what it found."""
+    yield findings.fit_sentence(run)
+    if not run.measured:
         return
-    yield from ("", "What the guides say, and what these rows say of it:")
-    yield from map(_verdict_line, shown[:most])
-    rest = Counter(each.verdict for each in shown[most:])
-    more = ", ".join(f"{count} {word}" for word, count in rest.items())
-    yield f"... {'and ' + more if more else 'all claims'}: python -m bench claims {run.path or 'RESULT'}"
+    found = [*findings.own_sentences(run), *filter(None, [findings.reached_sentence(run)])]
+    told = [each for verdict in findings.HOLDS for each in claims if each.verdict == verdict]
+    room = max(0, FINDINGS - len(found))
+    found += map(findings.claim_sentence, told[:room])
+    yield from ("", *found)
+    open_claims = [each for each in claims if each.verdict == "UNDECIDED"]
+    if rest := Counter(each.verdict for each in (*told[room:], *open_claims)):
+        yield f"More claims of the guides: {', '.join(f'{n} {word}' for word, n in rest.items())}."
 
 
-def _case_line(row: Measurement, run: DeviceRun) -> str:
-    share = reached_text(row, run.roof_of(row))
-    times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, *run.run_ends_s(row)):>8}"
-    of_roof = f"{share} of roof" if share else ""
-    numbers = f"{times} {rate_text(row):>14} {of_roof:<14}" if row.is_timed else NOT_MEASURABLE
-    room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1
-    name = row_name(row)
-    if len(name) > room:  # implementations stand at the beginning, sizes at the end
-        name = f"{name[: room // 2]}…{end_of(name, room - room // 2)[1:]}"
-    return f"{name:<{room}} {numbers}".rstrip()
+def _table(run: DeviceRun) -> Iterator[str]:
+    """Implementations side by side, of one alone its cases; of many cases nothing."""
+    measured = [row for row in run.rows if row.role == "measurement" and row.status != "unsupported"]
+    if 0 < len(measured) <= FEW:
+        several = len({row.implementation for row in measured}) > 1
+        yield from (side_lines(run) if several else case_table(run, ("measurement",)))
+        yield ""
 
 
-def _verdict_line(judged: JudgedClaim) -> str:
-    rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
-    line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<38} {judged.claim.says}"
-    most = min(COLUMNS, columns() or COLUMNS)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _facts(run: Run, judged_run: DeviceRun) -> Iterator[str]:
-    """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
-    rows = judged_run.rows
-    yield from account(rows, run.elapsed_s, run.parts_s)
-    yield from trust_lines(judged_run)
-    if _journal(run) is None:
-        yield from left_out_lines(run.rounds.left_out)
+def _went(run: Run, judged: DeviceRun | None) -> Iterator[str]:
+    """How the run went: what has a time, how much times varied, and what is missing."""
+    interrupted = run.result is not None and run.result.journal is not None
+    rows = judged.rows if judged else ()
+    if judged is not None:
+        yield from findings.account(rows, run.elapsed_s)
+        yield from findings.noise_lines(judged)
     yield from run.rounds.failure_limit.lines
     for cause, count in run.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+    if judged is None or not judged.measured:
+        return
+    if not interrupted:
+        yield from left_out_line(run.rounds.left_out)
     there = {row.case for row in rows if row.status != "skipped"}
-    roofs = [case for case in run.requested if case.role == "roof"]
-    missing = [case.name for case in roofs if case.key in run.chosen.added and case.key not in there]
-    if missing and _journal(run) is None:
-        yield f"no time for these roofs, so shares of them are missing: {', '.join(missing)}"
-    elif not any(row.role != "measurement" for row in rows):
+    roofs = [case for case in run.requested if case.role == "roof" and case.key in run.chosen.added]
+    if (missing := sum(case.key not in there for case in roofs)) and not interrupted:
+        yield f"no time for {count_text(missing, 'roof')}, so shares of the roof are missing"
+    elif rows and not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
 
 
-def _places(run: Run) -> Iterator[str]:
-    """The paths of the rows, and the commands that show them; paths are never broken."""
-    if run.path is not None:
-        yield f"rows: {run.path}"
-        yield f"every case: python -m bench table {run.path}"
-        yield f"one page to look at: python -m plots report {run.path}"
-        yield f"figures: python -m plots {run.path}"
+def _next(run: Run, judged: DeviceRun | None) -> Iterator[str]:
+    """The command to go on with; paths are never broken."""
+    if run.result is not None and run.result.journal is not None:
+        yield f"interrupted: these rows are safe in {run.result.journal}"
+        yield "the next run turns them into a result file; --bench-resume goes on from there"
+    rows = judged.rows if judged else ()
+    timed = [row for row in rows if row.is_timed and row.role == "measurement"]
+    if run.path is not None and 0 < len(timed) <= FEW:
+        case = next((row for row in timed if is_own(row.implementation)), timed[0])
+        yield f"next: python -m bench explain {row_name(case)} {run.path}"
+    elif run.path is not None:
+        yield f"next: python -m plots report {run.path}" if timed else f"rows: {run.path}"

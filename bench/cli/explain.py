@@ -16,7 +16,7 @@ import kernels
 from bench.case_name import row_name
 from bench.cli.application import left_out
 from bench.cli.one_launch import words_of
-from bench.cli.run_summary import rate_text
+from bench.cli.result_tables import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
 from bench.format import NOT_MEASURABLE, amount_text, half_text, seconds_text, share_text

@@ -25,8 +25,7 @@ def every_case(
     ] = None,
 ) -> None:
     """Every case of each run: time, 95 % interval, rate, share of the roof, what bounds it, flags."""
-    from bench.cli.result_tables import ceilings_lines, implementation_lines
-    from bench.cli.run_summary import case_table
+    from bench.cli.result_tables import case_table, ceilings_lines, implementation_lines
     from bench.device.datasheet import find_datasheet
     from bench.judge.frame import read
 

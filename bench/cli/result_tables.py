@@ -1,77 +1,151 @@
-"""What `python -m bench table` prints beside every case: implementations side by side, and ceilings."""
+"""The tables of a result: every case, implementations side by side, ceilings."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.case_name import problem_name
-from bench.cli.run_summary import best_text
+from bench.case_name import problem_name, row_name
+from bench.cli.findings import best_text, fastest_library
 from bench.cli.table import table_lines
 from bench.errors import UserError
-from bench.format import ends_text, seconds_text
+from bench.format import NOT_MEASURABLE, amount_text, ends_text, half_text, seconds_text, share_text
+from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
-from bench.judge.implementations import Side, is_own, side_by_side
+from bench.judge.implementations import Side, side_by_side
+from bench.model.ceiling import VARIED
+from bench.model.ceilings import Ceilings
+from bench.model.predict import reached
+from bench.store.schema import Measurement
+
+LEAST_COMMON = 4
+"""A flag on fewer rows than this is never reported as one of the whole run."""
+
+
+def case_table(run: DeviceRun, of: Sequence[str] = ("measurement", "probe", "roof")) -> Iterator[str]:
+    """Every measured case: median, interval, visits, rate, share of the calibrated roof, bound, flags.
+
+    A flag that most rows have says something of the run: it is named once, below. `of`: the roles of cases.
+    """
+    every = zip(run.rows, run.flags, run.bounds, strict=True)
+    untold = ("unsupported", "skipped")
+    measured = [each for each in every if each[0].status not in untold and each[0].role in of]
+    counts = Counter(name for _, flags, _ in measured for name in flags)
+    common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
+    lines = []
+    for row, flags, bound_by in measured:
+        own = [name for name in flags if name not in {flag.name for flag in common}]
+        lines.append(_cells(row, run, bound_by, own))
+    names = ("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
+    yield from table_lines(names, lines)
+    for flag in common:
+        yield f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}"
+
+
+def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]) -> list[str]:
+    name = row_name(row)
+    if row.status != "ok" or row.median_s is None:
+        return [name, row.status, "", "", "", "", "", row.reason]
+    # Of somebody else's run nothing is known but what he says.
+    ends_s = run.run_ends_s(row) if row.source is None else (row.low_s, row.high_s)
+    published, aside = row.visits or 1, len(row.set_aside or ())
+    return [
+        name,
+        seconds_text(row.median_s),
+        half_text(row.median_s, *ends_s),
+        f"{published} of {published + aside}" if aside else str(published),
+        rate_text(row),
+        reached_text(row, run.roof_of(row)),
+        bound_by,
+        " ".join(flags),
+    ]
+
+
+def rate_text(row: Measurement) -> str:
+    """FLOP/s or bytes/s, as its operator is quoted; empty without a time or a count."""
+    amount = row.flop if row.rate == "flop" else row.byte
+    if not row.median_s or not amount or not row.is_timed:
+        return ""
+    return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
+
+
+def reached_text(row: Measurement, ceilings: Ceilings) -> str:
+    """The share of its roof that a row reached; a range where visits to the roof differ."""
+    share = reached(row, ceilings)
+    most = reached(row, ceilings.slow)
+    if share is None or most is None or most < (1 + VARIED) * share:
+        return share_text(share)
+    return f"{share_text(share).removesuffix(' %')} to {share_text(most)}"
 
 
 def implementation_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
-    """A line a size, a column an implementation, of what two or more implementations timed, run by run.
+    """`side_lines` of every run, of sizes alone that two or more implementations timed.
 
     UserError if there is no such size.
     """
     any_size = False
     for run in runs:
-        by_operator: dict[tuple[str, str, str], list[tuple[str, Mapping[str, Side]]]] = defaultdict(list)
-        for (operator, parameters, cache, threads), sides in side_by_side(run):
-            by_operator[operator, cache, threads].append((problem_name(json.loads(parameters)), sides))
-        for (operator, cache, threads), sizes in by_operator.items():
+        if lines := list(side_lines(run, compared=True)):
             any_size = True
-            on = "" if threads == "all" else ", one thread"
-            yield f"{run.device} {run.name}: {operator}, {cache} cache{on}"
-            yield from _side_lines(sizes)
+            yield f"{run.device} {run.name}"
+            yield from lines
     if not any_size:
         raise UserError("no size was timed by two implementations in one run, so there is nothing to compare")
-    yield "in brackets: times the time of the fastest library beside it, and the 95 % interval of that"
 
 
-def beside_lines(run: DeviceRun) -> Iterator[str]:
-    """`mine:f takes 4.02 times the time of aten at rows4096-length1024 (3.4 to 4.6)`, by size and kernel.
+def side_lines(run: DeviceRun, compared: bool = False) -> Iterator[str]:
+    """A line a size, a column an implementation, by operator; with `compared` no size that stands alone."""
+    sides = [of for _, of in side_by_side(run)]
+    by_place = {side.row: side for of in sides for side in of.values()}
+    fastest = {side.row: fastest_library(of) for of in sides for side in of.values()}
+    tables: dict[tuple[str, ...], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for place, row in enumerate(run.rows):
+        if row.role == "measurement" and row.status != "unsupported" and not row.visit:
+            table = tables[row.operator, row.cache, row.threads_asked or "all"]
+            there = table[row.parameters].get(row.implementation)
+            if there not in by_place or place in by_place:  # the latest sound row, else the latest
+                table[row.parameters][row.implementation] = place
+    for (operator, cache, threads), sizes in tables.items():
+        if compared:
+            sizes = {size: of for size, of in sizes.items() if not by_place.keys().isdisjoint(of.values())}
+        if not sizes:
+            continue
+        problems = [json.loads(size) for size in sizes]
+        shared = [name for name, word in problems[0].items() if isinstance(word, str)]
+        shared = [name for name in shared if all(each.get(name) == problems[0][name] for each in problems)]
+        words = problem_name({name: problems[0][name] for name in shared})
+        head = [f"{operator} {words}".strip(), f"{cache} cache", *["one thread"] * (threads == "one")]
+        yield ", ".join(head)
+        names = list(dict.fromkeys(name for of in sizes.values() for name in of))
+        libraries = {fastest[place] for of in sizes.values() for place in of.values() if place in fastest}
+        names += ["fastest library"] if len(libraries) > 1 else []
+        lines = []
+        for problem, of in zip(problems, sizes.values(), strict=True):
+            size = problem_name({name: word for name, word in problem.items() if name not in shared})
+            size = size or problem_name(problem)
+            texts = {name: _side_text(run, place, by_place) for name, place in of.items()}
+            texts["fastest library"] = next((fastest[place] for place in of.values() if place in fastest), "")
+            lines.append((size, *(texts.get(name, "") for name in names)))
+        yield from table_lines(("size", *(f">{name}" for name in names)), lines)
+    if by_place:
+        yield "x: times the time of the fastest library beside it, with the 95 % interval of that"
 
-    Of kernels of one's own, which have all been found right, and of ours.
-    """
-    for (_, parameters, _, _), sides in side_by_side(run):
-        for name, side in sides.items():
-            if is_own(name) and not math.isnan(side.ratio):
-                interval = f" ({side.low:.2f} to {side.high:.2f})" if side.low else ", without an interval"
-                times = f"takes {side.ratio:.2f} times the time of {_fastest(sides)}"
-                yield f"{name} {times} at {problem_name(json.loads(parameters))}{interval}"
 
-
-def _side_lines(sizes: Sequence[tuple[str, Mapping[str, Side]]]) -> Iterator[str]:
-    names = list(dict.fromkeys(name for _, sides in sizes for name in sides))
-    lines = [
-        (size, *(_side_text(sides.get(name)) for name in names), _fastest(sides)) for size, sides in sizes
-    ]
-    return table_lines(("size", *(f">{name}" for name in names), "fastest library"), lines)
-
-
-def _fastest(sides: Mapping[str, Side]) -> str:
-    """The library with which the others are compared: the faster of cuBLAS and Inductor, say."""
-    libraries = {name: side.median_s for name, side in sides.items() if not is_own(name)}
-    return min(libraries, key=lambda name: libraries[name], default="")
-
-
-def _side_text(side: Side | None) -> str:
-    """`1.2 ms (x 1.31, 1.28 to 1.34)`; the time alone where no library is beside it."""
-    if side is None:
-        return ""
-    time = seconds_text(side.median_s)
-    if math.isnan(side.ratio):
-        return time
-    interval = f", {side.low:.2f} to {side.high:.2f}" if side.low else ", no interval"
-    return f"{time} (x {side.ratio:.2f}{interval})"
+def _side_text(run: DeviceRun, place: int, sides: Mapping[int, Side]) -> str:
+    """`1.2 ms (x 1.31, 1.28 to 1.34; 40 % of roof)`: no ratio without a library beside it, or if suspect."""
+    row = run.rows[place]
+    if not row.is_timed:
+        return NOT_MEASURABLE if row.reason.startswith(NOT_MEASURABLE) else row.status
+    told = []
+    if (side := sides.get(place)) and not math.isnan(side.ratio):
+        told = [f"x {side.ratio:.2f}, {f'{side.low:.2f} to {side.high:.2f}' if side.low else 'no interval'}"]
+    elif not sides:
+        told = [half_text(row.median_s, *run.run_ends_s(row))]
+    told += [f"{share} of roof"] if (share := reached_text(row, run.roof_of(row))) else []
+    told += ["suspect"] if run.suspect[place] else []
+    return seconds_text(row.median_s) + (f" ({'; '.join(told)})" if told else "")
 
 
 def ceilings_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:

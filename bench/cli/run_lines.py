@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.case_name import row_name
-from bench.cli.run_summary import rate_text
+from bench.cli.result_tables import rate_text
 from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
-from bench.format import count_text, duration_text, end_of, half_text, seconds_text
+from bench.format import count_text, duration_text, half_text, seconds_text, shortened
 from bench.judge.flags import measurable
 from bench.runner.comparisons import CaseGroup
 from bench.runner.run import Run
@@ -19,8 +19,6 @@ from bench.sweep.load import Case
 
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
 """What a busy device does to the numbers."""
-LOG_COLUMNS = 127
-"""Width of a progress line in a log."""
 SHOWN = 5
 """Most sweeps that are named in a sentence."""
 
@@ -82,17 +80,18 @@ class Progress:
             self._number += 1
             left, left_s = rounds.left(self._run.elapsed_s)
             total = self._number + left
-            room = (columns() or LOG_COLUMNS) - 1
-            self._progress(progress_line(self._number, total, row, left_s, room))
+            edge = columns()
+            self._progress(progress_line(self._number, total, row, left_s, edge and edge - 1))
         notes, self._notes = rounds.failure_limit.lines[self._notes :], len(rounds.failure_limit.lines)
         for sentence in notes:
             self._say(sentence)
 
 
-def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int) -> str:
+def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int | None) -> str:
     """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`.
 
-    The beginning of a long name is left out where the line would have more than `most` columns.
+    Where the line would have more than `most` columns, the reason for no time is cut, and the middle of a
+    long name is left out. None: a log has all of it.
     """
     row = measurable(row)
     head = f"[{number:{len(str(total))}}/{total}] "
@@ -103,8 +102,12 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
     else:
         tail = f" {row.status}: {row.reason}"
     left = f"   {duration_text(left_s):>12} left" if left_s else " " * 20
-    room = max(12, most - len(head) - len(tail) - len(left))
-    return f"{head}{end_of(name, room):<{room}}{tail}{left}".rstrip()
+    if most is None:
+        return f"{head}{name}{tail}{left}".rstrip()
+    room = most - len(head) - len(left)
+    tail = tail[: max(len(tail) - len(name), room // 2)] if len(name) + len(tail) > room else tail
+    room = max(12, room - len(tail))
+    return f"{head}{shortened(name, room):<{room}}{tail}{left}".rstrip()
 
 
 def asked_text(cases: Sequence[Case]) -> str:
@@ -126,15 +129,11 @@ def claims_line(compared: Sequence[CaseGroup]) -> str:
     return listed and f"these cases are enough for verdicts on {count}: {listed}"
 
 
-def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
-    """What there is no time for: claims by experiment and rules, and lines of plots by sweep."""
-    claims = [each.claim for each in comparisons if each.claim is not None]
-    if claims:
-        rules = sorted({rule for claim in claims for rule in claim.rules})
-        experiments = dict.fromkeys(claim.id for claim in claims)
-        of_rules = f" (rules {', '.join(map(str, rules))})" if rules else ""
-        yield f"no time for the claims {', '.join(experiments)}{of_rules}"
-    if lines := Counter(each.sweep for each in comparisons if each.claim is None):
-        sweeps = ", ".join(f"{count} of {sweep}" for sweep, count in lines.most_common(SHOWN))
-        rest = f", and of {len(lines) - SHOWN} more sweeps" if len(lines) > SHOWN else ""
-        yield f"no time for {count_text(sum(lines.values()), 'line')} of plots: {sweeps}{rest}"
+def left_out_line(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
+    """What there is no time for: `no time for all that rules 3, 7 need, nor for all of gemm/square`."""
+    rules = sorted({rule for each in comparisons if each.claim is not None for rule in each.claim.rules})
+    sweeps = [name for name, _ in Counter(each.sweep for each in comparisons).most_common()]
+    if sweeps:
+        more = f" and {count_text(len(sweeps) - SHOWN, 'more sweep')}" if len(sweeps) > SHOWN else ""
+        needed = f", which rules {', '.join(map(str, rules))} need" if rules else ""
+        yield f"no time for all cases of {', '.join(sweeps[:SHOWN])}{more}{needed}: give --bench-budget more"

@@ -60,8 +60,6 @@ class Tonight:
     broken: str = ""
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
-    parts_s: Mapping[str, float] = field(default_factory=dict)
-    """The parts of that time: `Run.parts_s`."""
     judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
@@ -179,7 +177,7 @@ def _measure(tonight: Tonight, options: Options, measure: Callable[[Options], Ru
         traceback.print_exc()
         tonight.broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
     else:
-        tonight.path, tonight.parts_s = result.path, result.parts_s
+        tonight.path = result.path
         if result.path is not None:
             tonight.rows = result.rows
         else:

@@ -1,7 +1,7 @@
 """What a night has to say: a page of Markdown.
 
 The first line is the verdict. What moved comes with how far that stands out of its noise, since when, and
-what changed on that night; then what could not run, how the machine was, and where the time went.
+what changed on that night; then what could not run and how the machine was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bench.case_name import row_name
-from bench.cli.run_summary import account, sentinel_lines
+from bench.cli.findings import account, sentinel_lines
 from bench.cli.table import markdown_lines
 from bench.format import change_cells, change_text, count_text, share_text
 from bench.judge.comparability import Difference
@@ -50,8 +50,8 @@ def nightly_lines(device_night: Tonight) -> Iterator[str]:
     yield from _moved(device_night)
     yield from _failing(device_night)
     if device_night.rows:
-        yield from ("## What ran, and where the time went", "")
-        for line in account(device_night.rows, device_night.wall_s, device_night.parts_s):
+        yield from ("## What ran", "")
+        for line in account(device_night.rows, device_night.wall_s):
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
         for line in sentinel_lines(device_night.rows):
             yield f"* {line}"

@@ -39,8 +39,6 @@ from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 
 RESULTS = Path(__file__).parents[2] / "results"
-PARTS = ("setup_s", "check_s", "measure_s")
-"""Columns that hold wall seconds of the worker: of set-up, checking, measuring."""
 LEAST_GRACE_S: Mapping[DeviceKind, float] = {"cpu": 30.0, "cuda": 120.0}
 """Least seconds that a visit may compile and tune before it counts as hung."""
 
@@ -58,8 +56,6 @@ class RunResult:
     """The journal, which holds the rows if there is no result file."""
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
-    parts_s: Mapping[str, float] = field(default_factory=dict)
-    """The parts of the wall time: `Run.parts_s`."""
 
 
 @dataclass
@@ -106,8 +102,6 @@ class Run:
         """The outcome, once finished."""
         self.unlocked = ""
         """Why the device is not locked against a second run; empty if it is, or needs no lock."""
-        self.parts_s = dict.fromkeys(PARTS, 0.0)
-        """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
         self._concurrent = None if self.device.index is None else self.concurrent_gpus
         self._commit, self.no_commit = commit()
         """`no_commit`: why the commit of its rows is unknown; empty if it is known."""
@@ -257,7 +251,6 @@ class Run:
         else:
             result = VisitResult(**due.refusal)
         row = self._row(case, result, due.number)
-        self.parts_s = {part: so_far + (getattr(row, part) or 0.0) for part, so_far in self.parts_s.items()}
         self._append(row, sync=due.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
         taken_s = self.elapsed_s - began_s - (self.worker.starting_s - starting_s)
@@ -345,7 +338,7 @@ class Run:
                     self.close()
                 except UserError as error:
                     reason = str(error)
-            self.result = RunResult(self.device, self.rows(), self.path, journal, reason, self.parts_s)
+            self.result = RunResult(self.device, self.rows(), self.path, journal, reason)
         return self.result
 
     def close(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from bench.cli.run_summary import best_text, reached_sentence, trust_lines, unusable_line
+from bench.cli.findings import best_text, fit_sentence, noise_lines, reached_sentence, sentinel_lines
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
@@ -34,7 +33,7 @@ class Head(NamedTuple):
     numbers: Mapping[str, Number]
     """What it is a number of -> the number."""
     state: tuple[str, ...]
-    """How far its times can be trusted: suspect rows, noise, sentinels that moved."""
+    """How far its times can be trusted: noise, sentinels that moved."""
     ceilings: tuple[tuple[str, str, str, str], ...]
     """(name, value, interval, case) of each ceiling that was measured."""
 
@@ -72,9 +71,9 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
     reached = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
         name=name,
-        sentence=f"{unusable_line(run) or _untimed(run)} {reached}".strip(),
+        sentence=f"{fit_sentence(run)} {reached}".strip(),
         numbers=dict(_numbers(run, dtypes)),
-        state=(*state, *trust_lines(run)),
+        state=(*state, *noise_lines(run), *sentinel_lines(run.rows)),
         ceilings=tuple(
             (
                 each.name,
@@ -85,14 +84,6 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
             for each in _roof(run).listed()
         ),
     )
-
-
-def _untimed(run: DeviceRun) -> str:
-    """That no row has a time, and which outcomes they have; empty if one has."""
-    if run.measured:
-        return ""
-    outcomes = Counter(row.status for row in run.rows).most_common()
-    return f"Not usable: no case has a time ({', '.join(f'{count} {status}' for status, count in outcomes)})."
 
 
 def _sources(run: DeviceRun) -> str:

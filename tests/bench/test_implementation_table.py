@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.cli.result_tables import beside_lines
+from bench.cli.findings import own_sentences
 from bench.judge.frame import runs
 from bench.judge.implementations import Side, side_by_side
 from bench.spec import Problem
@@ -66,15 +67,24 @@ def test_the_latest_sound_row_of_the_same_problem_counts() -> None:
 
 def test_few_cases_say_how_kernels_stand_beside_the_library() -> None:
     rows = {"aten": 1e-3, "mine:f": 4e-3, "inductor": 2e-3}
-    (run,) = runs([measured(SOFTMAX, name, seconds) for name, seconds in rows.items()])
-    (line,) = beside_lines(run)
-    said = (
-        r"mine:f takes 4\.00 times the time of aten at float16-forward-rows4096-length8192 \((.+) to (.+)\)"
-    )
-    found = re.fullmatch(said, line)
+    made = [measured(SOFTMAX, name, seconds) for name, seconds in rows.items()]
+    times = r"4\.00 times the time of aten \((.+) to (.+)\) at float16-forward-rows4096-length8192"
+    found = re.fullmatch(rf"mine:f is right; it takes {times}\.", told(*made)[0])
     assert found is not None and float(found[1]) < 4 < float(found[2])
-    (alone,) = runs([measured(SOFTMAX, "mine:f", 1e-3), measured(SOFTMAX, "triton", 1e-3)])
-    assert not list(beside_lines(alone))
+    smaller = SOFTMAX.model_copy(update={"rows": 64})
+    made += [measured(smaller, name, 1e-4) for name in rows]
+    assert " and 1.00 times the time of aten (" in told(*made)[0], "and where it is closest"
+    alone = told(measured(SOFTMAX, "mine:f", 1e-3), measured(SOFTMAX, "triton", 1e-3))
+    assert alone == [
+        f"{name} is right; no sound time of it stands beside a library's." for name in ("mine:f", "triton")
+    ]
+    wrong = replace(measured(SOFTMAX, "mine:f", 1e-3), status="wrong", median_s=None)
+    assert told(wrong) == ["mine:f is not right: wrong at float16-forward-rows4096-length8192."]
+
+
+def told(*rows: Measurement) -> list[str]:
+    (run,) = runs(rows)
+    return list(own_sentences(run))
 
 
 def printed(*words: str) -> tuple[int, str]:
@@ -92,10 +102,8 @@ def test_the_table_has_a_line_a_size_and_a_column_an_implementation(tmp_path: Pa
     lines = [
         re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if "m4096" in line or "m8192" in line
     ]
-    assert [line[0] for line in lines] == [
-        "float16-NN-m4096-n4096-k4096",
-        "float16-NN-m8192-n4096-k4096",
-    ]
+    assert [line[0] for line in lines] == ["m4096-n4096-k4096", "m8192-n4096-k4096"]
+    assert "gemm float16-NN, cold cache" in text, "what all sizes share"
     assert lines[0][2] == "1.5 ms (x 1.50, 1.48 to 1.52)" and lines[1][2].startswith("2 ms (x 1.00")
     assert "softmax" not in text  # one implementation alone
     code, text = printed("table", str(tmp_path), "--by", "size")

@@ -324,7 +324,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     assert found.path and found.exit_code == 0 and [row.status for row in found.rows] == ["ok"] * 3
     assert read_rows(found.path) == found.rows
     said = capsys.readouterr().out
-    assert "[9/9]" in said and "3 of 3 cases have a time" in said and f"rows: {found.path}" in said
+    assert "[9/9]" in said and "3 of 3 cases have a time" in said and str(found.path) in said
     # ... and after Ctrl-C in the second visit, gone on with
     os.mkfifo(folder / "here-GPU-0-2")
     (folder / "hang-GPU-0-2").touch()

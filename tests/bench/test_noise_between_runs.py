@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cli.run_summary import noise_lines
+from bench.cli.findings import noise_lines
 from bench.judge.comparison_side import side
 from bench.judge.frame import read, runs
 from bench.judge.history.load import histories

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import quiet, run_lines
-from bench.cli.run_summary import unusable_line
+from bench.cli.findings import fit_sentence
 from bench.device.detect import Device
 from bench.device.health import Unfit
 from bench.device.other_processes import OtherProcesses
@@ -209,12 +209,14 @@ def test_times_off_the_processor_are_no_numbers_and_the_screen_and_the_page_begi
     )
     (run,) = runs(rows)
     assert [each.is_timed for each in run.rows] == [False, False, True]
-    text = unusable_line(run)
-    assert text.startswith("Not usable: other programs took 90 % of the processors' time in 3 of 3 cases.")
+    text = fit_sentence(run)
+    assert text.startswith(
+        "Not fit for use: other programs took 90 % of the processors' time in 3 of 3 cases."
+    )
     write(tmp_path / "run.parquet", rows)
     output = CliRunner().invoke(app, ["table", str(tmp_path / "run.parquet")]).output
     assert output.count("7.98 ms") == 1
     written = CliRunner().invoke(plots, ["report", str(tmp_path / "run.parquet"), "-o", str(tmp_path)])
     assert written.exit_code == 0, written.output
     page = next(tmp_path.glob("*.html")).read_text()
-    assert '<p class="lead">Not usable: other programs took 90 %' in page
+    assert '<p class="lead">Not fit for use: other programs took 90 %' in page

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bench.case_name import row_name
-from bench.cli.result_tables import ceilings_lines
-from bench.cli.run_summary import rate_text, reached_sentence, reached_text
+from bench.cli.findings import reached_sentence
+from bench.cli.result_tables import ceilings_lines, rate_text, reached_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text

@@ -8,19 +8,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from bench.cli.closing import _results
-from bench.cli.run_lines import asked_text, claims_line, left_out_lines
+from bench.cli.run_lines import asked_text, claims_line, left_out_line
 from bench.errors import UserError
-from bench.judge.frame import runs
 from bench.runner.comparisons import CaseGroup
 from bench.runner.limits import PRECISION
 from bench.runner.options import BUDGET_S, budget_s, precision
-from bench.runner.run import Run
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 from tests.bench.claims_made import SWEEP, slopes
-from tests.plots.synthetic import H100 as H100_MACHINE
-from tests.plots.synthetic import ceilings
 
 
 def test_what_is_asked_for_is_counted_with_ceilings_apart() -> None:
@@ -30,24 +25,23 @@ def test_what_is_asked_for_is_counted_with_ceilings_apart() -> None:
     assert asked_text(cases[:1]) == "1 case of 1 sweep, and no ceilings"
 
 
-def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
+def test_what_there_is_no_time_for_is_said_by_sweeps_and_rules() -> None:
     claim: dict[str, Any] = {"id": "MM-01", "rules": [3, 7], "says": "s", "expect": "below 1"}
     claim |= {"slope": {"x": "n"}}
     made = [SimpleNamespace(sweep=f"gemm/s{number}", key=str(number)) for number in range(9)]
     cases = [cast(Case, case) for case in made]
     of_claim = CaseGroup(tuple(cases[:2]), Claim.model_validate(claim))
     other = CaseGroup(tuple(cases[:1]), Claim.model_validate({**claim, "id": "MM-02", "rules": []}))
-    assert list(left_out_lines([other])) == ["no time for the claims MM-02"]
-    first, second = left_out_lines([of_claim, *(CaseGroup((case,)) for case in (cases[0], *cases)), other])
-    assert first == "no time for the claims MM-01, MM-02 (rules 3, 7)"
-    assert second.startswith("no time for 10 lines of plots: 2 of gemm/s0, 1 of gemm/s1, ")
-    assert second.endswith(" and of 4 more sweeps")
-    assert list(left_out_lines([])) == []
+    said = "no time for all cases of gemm/s0{}: give --bench-budget more"
+    assert list(left_out_line([other])) == [said.format("")]
+    assert list(left_out_line([of_claim, other])) == [said.format(", which rules 3, 7 need")]
+    (line,) = left_out_line([CaseGroup((case,)) for case in cases])
+    assert "gemm/s3, gemm/s4 and 4 more sweeps: give" in line
+    assert list(left_out_line([])) == []
 
 
 def test_only_claims_that_the_cases_are_enough_for_are_named() -> None:
     rows = list(slopes(np.random.default_rng(0)))
-    (run,) = runs([*ceilings(H100_MACHINE), *rows])
     cases = tuple(cast(Case, SimpleNamespace(sweep=SWEEP, key=row.case)) for row in rows)
     claim = {"says": "s", "expect": "above 0.2", "slope": {"x": "n"}}
     decided, few, part = (
@@ -57,11 +51,6 @@ def test_only_claims_that_the_cases_are_enough_for_are_named() -> None:
     unmeasured = cast(Case, SimpleNamespace(sweep=SWEEP, key="unmeasured"))
     compared = [CaseGroup(cases, decided), CaseGroup(cases, few)]
     compared += [CaseGroup((*cases, unmeasured), part), CaseGroup(cases)]
-    chosen = SimpleNamespace(claims={SWEEP: [decided, few, part]})
-    measured = SimpleNamespace(chosen=chosen, comparisons=compared, path=None)
-    lines = list(_results(cast(Run, measured), run, 20))
-    assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]
-    assert lines[3:] == ["... all claims: python -m bench claims RESULT"]
     enough = "these cases are enough for verdicts on "
     assert (
         claims_line(compared) == f"{enough}3 claims: gemm/mine MM-01, MM-02, MM-03" and claims_line([]) == ""

@@ -11,7 +11,7 @@ import pytest
 
 from bench.case_name import row_name
 from bench.cli.explain import explanation
-from bench.cli.run_summary import case_table
+from bench.cli.result_tables import case_table
 from bench.format import half_text
 from bench.judge.frame import read, runs
 from bench.judge.noise import USUAL

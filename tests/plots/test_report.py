@@ -79,7 +79,7 @@ def test_a_run_without_a_time_has_a_page_that_begins_with_it(tmp_path: Path) -> 
     done = invoke("report", written(tmp_path / "run.parquet", rows, {}), "-o", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page.html").read_text()
-    assert '<p class="lead">Not usable: no case has a time (10 skipped).' in page
+    assert '<p class="lead">Not fit for use: no case has a time (10 skipped).' in page
     assert "somebody else had the machine" in section(page, "cases") and 'id="experiments"' not in page
 
 
