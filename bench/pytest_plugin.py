@@ -52,7 +52,7 @@ DEEP = "ROOFBENCH_DEEP"
 NOTHING_TIMED = 3
 """Exit code of a run in which no requested case got a time."""
 HELP = {
-    "suite": "tour (default): statements with large effects; core: what decides every rule; full: all; "
+    "suite": "tour (default): claims with large effects; core: all that judging the rules needs; full: all; "
     "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings that it needs; "

@@ -45,8 +45,8 @@ BudgetOption = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=1.0,
-        help="Of measuring; default: 5.5 a case, at least 55. Of a change it takes as many cases as there is "
-        "time for; default: 600.",
+        help="Of measuring; default: 5.5 a case, at least 55. With --changed it covers as many cases as fit; "
+        "default: 600.",
     ),
 ]
 
@@ -60,8 +60,8 @@ def ab(
         bool,
         typer.Option(
             "--changed",
-            help="Compare what the files touch that differ from where this checkout and COMMIT parted, with "
-            "that commit: the sweeps of operators, sweeps, or the tour if it is how times are taken.",
+            help="Compare with the commit at which this checkout left COMMIT, in what changed since: sweeps, "
+            "the sweeps of changed operators, or the tour if measuring code changed.",
         ),
     ] = False,
     bench_device: DeviceOption = "auto",
@@ -72,9 +72,8 @@ def ab(
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
-    Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
-    day is used. If the code is the same in both, this is an A/A test: what is called different is a false
-    alarm, and the exit code is 0.
+    Both tune their kernels afresh, without choices of another day; kernels that are the same in both are
+    tuned once. If the code is equal, what is called different is a false alarm, and the exit code is 0.
 
     Exit code 1: a case got slower, whatever else there is. 2: this checkout cannot run a case, or the input
     is bad. 3: nothing was decided. 0: something was decided, and nothing got slower; or --changed finds that
@@ -106,7 +105,7 @@ def ab(
         is_same_code = not any(_changed(old / part, new / part) for part in CODE)
         what = f"this checkout against {against}"
         if is_same_code:
-            what = f"A/A, since bench/ and kernels/ are those of {against}"
+            what = f"equal code: bench/ and kernels/ are those of {against}"
         every = compare_versions(device, cases, old, new, what, bench_budget, same, as_time_allows=changed)
     show(ab_report.undecided_lines(every))
     words = Counter(contest.verdict for contest in every)

@@ -63,12 +63,12 @@ def _counts(comparison: Comparison) -> Iterator[str]:
         dirty = ", both with changes that are not committed" if is_dirty else ""
         alarms = len(comparison.of("SLOWER", "FASTER"))
         judged = alarms + len(comparison.of("SAME"))
-        differing = f"FASTER + SLOWER {alarms} of {comparison.comparable} comparable"
+        differing = f"{alarms} of {count_text(comparison.comparable, 'comparable case')} FASTER or SLOWER"
         if disturbed := comparison.disturbed:
             yield f"one commit{dirty}: {differing}, not by a change of code: {', '.join(disturbed)}"
             return
         yield (
-            f"A/A{dirty}: {differing} = "
+            f"one commit{dirty}: {differing} = "
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNDECIDED)"
         )
@@ -98,7 +98,7 @@ def _header(comparison: Comparison, every: bool) -> Iterator[str]:
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.same_run:
-        yield "A and B hold rows of one and the same run: these are compared with themselves"
+        yield "A and B hold rows of the same run, which are compared with themselves"
     if renamed := comparison.renamed:
         of = "is" if renamed == 1 else "are"
         yield (
@@ -106,7 +106,9 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             "--across sweep compares them"
         )
     if comparison.waved:
-        yield "waved through: " + ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved)
+        yield "differs, as --across allows: " + ", ".join(
+            f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved
+        )
     for name, side in (("A", comparison.before), ("B", comparison.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
@@ -114,7 +116,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {text}"
         if side.older:
             older = count_text(side.older, "older row")
-            yield f"{older} of {name} left aside: a later run measured the same case"
+            yield f"{older} of {name} left out: a later run measured the same case"
     if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
         by_share: dict[float, list[str]] = {}
         for work, share in within.items():

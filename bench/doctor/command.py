@@ -18,8 +18,8 @@ def doctor(
 ) -> None:
     """Check within a minute which parts of a run work here: lines of PASS, WARN or FAIL, with a remedy.
 
-    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
-    misspelt or the device is in use, which is then said in a line that begins with `error:`.
+    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or, with a line that
+    begins with `error:`, the command was misspelt or the device is in use.
     """
     from bench.doctor.finding import exit_code
     from bench.doctor.report import FULL, QUICK, findings, lines, verdict

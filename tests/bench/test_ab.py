@@ -252,7 +252,7 @@ def test_of_the_same_code_a_false_alarm_is_no_failure(checkout: Path, measure: M
     for budget, code, says in (("60", 0, "1 case: 1 SLOWER"), ("1", 3, "had too few rounds for an interval")):
         measure(Machine(3, 1.5))
         made, text = ab(CASE, "--bench-budget", budget)
-        assert made == code and "A/A, since bench/ and kernels/ are those of HEAD" in text and says in text
+        assert made == code and "equal code: bench/ and kernels/ are those of HEAD" in text and says in text
 
 
 @pytest.mark.usefixtures("changed")
@@ -297,7 +297,7 @@ def test_another_way_of_measuring_is_said(checkout: Path, measure: Measure) -> N
     (checkout / "bench" / "worker").mkdir()
     (checkout / "bench" / "worker" / "clock.py").write_text("x = 2\n")
     text = ab(CASE)[1]
-    assert "the two versions may take times differently" in text and "A/A" not in text
+    assert "the two versions may take times differently" in text and "equal code" not in text
 
 
 # ---- what a change touches
