@@ -45,8 +45,7 @@ BudgetOption = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=1.0,
-        help="Of measuring; default: 5.5 a case, at least 55. With --changed it covers as many cases as fit; "
-        "default: 600.",
+        help="Of measuring, with as many cases as fit; default: 5.5 a case, at least 55; with --changed 600.",
     ),
 ]
 
@@ -106,7 +105,7 @@ def ab(
         what = f"this checkout against {against}"
         if is_same_code:
             what = f"equal code: bench/ and kernels/ are those of {against}"
-        every = compare_versions(device, cases, old, new, what, bench_budget, same, as_time_allows=changed)
+        every = compare_versions(device, cases, old, new, what, bench_budget, same)
     show(ab_report.undecided_lines(every))
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
@@ -123,13 +122,13 @@ def compare_versions(
     what: str,
     budget_s: float | None,
     same: float,
-    as_time_allows: bool = False,
 ) -> list[Contest]:
     """Every case with its verdict; prints them as they come, `what` first.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
-    they share them, so that equal kernels run in equal configurations. `same` is in percent,
-    `as_time_allows` as `contests` has it. UserError if none of the cases can run on the device.
+    they share them, so that equal kernels run in equal configurations. `same` is in percent.
+    Of a budget that is given as many cases are taken as it has time for; by default it has for all. UserError
+    if none of the cases can run on the device.
     """
     from bench.device.health import fitness
     from bench.device.lock import device_lock
@@ -139,6 +138,7 @@ def compare_versions(
     if not able:
         why = cases[0].missing(device.kind, device.capability)
         raise UserError(f"none of these {count_text(len(cases), 'case')} can run on {device}: {why}")
+    as_time_allows = budget_s is not None
     budget_s = budget_s or ab_report.default_budget_s(len(able))
     with device_lock(device.uuid, str(device), "comparing two versions") as unlocked:
         if unlocked:

@@ -69,7 +69,7 @@ def _imports(text: str) -> set[str]:
 
 
 def named(names: Sequence[str], sm_count: int) -> list[Case]:
-    """The cases of these sweeps, or of these names. UserError for what is neither."""
+    """The cases of these sweeps, or of these names, as `_spread` has them. UserError for what is neither."""
     cases: dict[str, Case] = {}
     for name in names:
         try:
@@ -79,7 +79,7 @@ def named(names: Sequence[str], sm_count: int) -> list[Case]:
             every = sweep.load_all(sweep.every_sweep(), kernels.problem, sm_count)
             those = sweep.pick((case for each in every for case in each.cases), [name], "ab")
         cases |= {case.key: case for case in those}
-    return list(cases.values())
+    return list(_spread(cases.values()))
 
 
 def chosen(change: Touched, device: Device, count: int) -> tuple[list[Case], int]:

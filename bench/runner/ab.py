@@ -34,7 +34,7 @@ from bench.device.detect import Device
 from bench.judge import change
 from bench.judge.change import Change, chance
 from bench.judge.work_class import WorkClass, work_from_memory
-from bench.runner.limits import earlier_ceilings, unless_too_quick
+from bench.runner.limits import FEW_CASES, earlier_ceilings, unless_too_quick
 from bench.runner.resume import earlier_runs
 from bench.runner.run import RESULTS
 from bench.runner.supervisor import WorkerSupervisor, visit_to
@@ -146,26 +146,26 @@ def contests(
 ) -> Iterator[Contest]:
     """Each case when it is decided or has failed; the others, when the time is up, as far as they are known.
 
-    `renew` is called before each round. `same` is the share by which two versions may differ and count as the
-    same: less is neither faster nor slower. `as_time_allows`: without the last ones, if a first round of all
-    would take more of the budget than FIRST_SHARE.
+    None for which there was no time at all. `renew` is called before each round. `same` is the share by which
+    two versions may differ and count as the same: less is neither faster nor slower. `as_time_allows`: of
+    more than FEW_CASES without the last ones, if a first round of all would take more of the budget than
+    FIRST_SHARE.
     """
     until_s = now() + budget_s
-    first_s = FIRST_SHARE[kind] * budget_s if as_time_allows else math.inf
+    first_until_s = now() + FIRST_SHARE[kind] * budget_s if as_time_allows else math.inf
     every = [Contest(case, kind=kind) for case in cases]
     left = every
     for number in range(MOST_ROUNDS):
         if not left or now() >= until_s:
             break
         renew()
-        for contest in left:
-            if now() >= until_s:
+        for count, contest in enumerate(left):
+            is_spare = number == 0 and count >= FEW_CASES
+            if now() >= (min(first_until_s, until_s) if is_spare else until_s) and (number or count):
                 break
             contest.add(visit, number)
-            if number == 0 and now() - until_s + budget_s >= first_s:
-                left = every = every[: every.index(contest) + 1]
-                break
         if number == 0:
+            left = every = [contest for contest in every if contest.logs or contest.failure]
             for contest in every:
                 contest.false = min(FALSE, FALSE_IN_ALL / len(every))
         if number + 1 in EARLY:

@@ -30,6 +30,7 @@ from bench.runner.ab import (
     contests,
     versions,
 )
+from bench.runner.limits import FEW_CASES
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult
 from tests.bench.several import gpu, small, stand_in
@@ -101,13 +102,13 @@ def test_a_case_that_the_other_version_does_not_know_is_new_and_no_failure(cases
     assert command.exit_code({"NEW": 1}) == 3
 
 
-@pytest.mark.parametrize("budget_s", [27.0, 2700.0])
+@pytest.mark.parametrize("budget_s", [13.5, 35.0, 2700.0])
 def test_as_many_cases_are_taken_as_a_first_round_has_time_for(budget_s: float, cases: list[Case]) -> None:
     machine = Machine(5, 1.1, 0.003)
     given = (cases, machine.visit, machine.renew, budget_s, 0.02, machine.now)
     taken = list(contests(*given, as_time_allows=True))
     fit = math.ceil((FIRST_SHARE["cpu"] * budget_s - START_S) / (2 * VISIT_S))
-    assert len(taken) == min(fit, 10) and words(taken) == {"SLOWER": len(taken)}
+    assert len(taken) == min(max(fit, FEW_CASES), 10) and words(taken) == {"SLOWER": len(taken)}
     assert {contest.case.key for contest in taken} == {case.key for case in cases[: len(taken)]}
 
 
@@ -260,6 +261,18 @@ def test_where_nothing_is_decided_it_is_said_what_decides_more(measure: Measure)
     measure(Machine(3, 1.04, 0.02))
     code, text = ab(CASE, "--bench-budget", "10", "--same", "1")
     assert code == 3 and text.splitlines()[-1].startswith("a longer --bench-budget, ")
+
+
+@pytest.mark.usefixtures("changed")
+def test_of_a_sweep_there_are_lines_for_what_there_was_time_for_and_one_for_the_rest(
+    measure: Measure,
+) -> None:
+    measure(Machine(3, 1.1, 0.003))
+    code, text = ab("softmax/rows", "--bench-budget", "60")
+    cases = int(re.search(r": (\d+) cases on", text)[1])  # type: ignore[index]
+    taken = math.ceil((FIRST_SHARE["cpu"] * 60 - START_S) / (2 * VISIT_S))
+    assert code == 1 and f"{taken} cases: {taken} SLOWER" in text and "after 0 rounds" not in text
+    assert f"there was no time for {cases - taken} cases more" in text
 
 
 @pytest.mark.usefixtures("changed")
