@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.cli import table as tables
 from bench.cli.application import run_process
 from bench.cli.run_lines import progress_line
+from bench.cli.table import table_lines
 from bench.cli.terminal import Live, stages, wrapped
 from tests.bench.rows import row
 from tests.drawing import drawn
@@ -90,15 +90,12 @@ def test_lines_break_between_words_and_never_in_a_path() -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_a_table_too_wide_for_the_terminal_is_shown_row_by_row() -> None:
-    shown = tables.table("case", ">median", "why", "more")
-    shown.add_row("gemm", "1 s", "\\[brackets] " + "why " * 20, "")
-    shown.add_row("", "2 s", "", "x")
-    lines = tables.lines_of(shown)
-    assert lines[0] == "gemm" and lines[1].startswith("  median 1 s; why [brackets] why")
+    rows = [("gemm", "1 s", "[brackets] :ab: " + "why " * 20, ""), ("", "2 s", "", "x")]
+    lines = table_lines(("case", ">median", "why", "more"), rows)
+    assert lines[0] == "gemm" and lines[1].startswith("  median 1 s; why [brackets] :ab: why")
     assert lines[-1] == "  median 2 s; more x" and max(map(len, lines)) <= 80
-    narrow = tables.table("case", ">median")
-    narrow.add_row("gemm", "1 s")
-    assert "case" in "".join(tables.lines_of(narrow))
+    assert "case" in "".join(table_lines(("case", ">median"), [("gemm", "1 s")]))
+    assert table_lines(("case",), []) == []
 
 
 @pytest.mark.usefixtures("terminal")

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 
-from rich.markup import escape
-
 from bench.case_name import case_name
 from bench.cli.ab_report import default_budget_s
 from bench.cli.table import table_lines
@@ -36,23 +34,39 @@ MOST_SWEEPS = 4
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
-    yield from _header(comparison, all_cases)
     for change in comparison.environments:
         yield f"the environment differs, which may be the cause of what changed: {change}"
     if not all_cases and not comparison.in_common:
-        yield from _remarks(comparison)
+        yield from (*_facts(comparison, False), *_remarks(comparison))
         a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
         yield f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
         for name, side in (("A", comparison.before), ("B", comparison.after)):
             for why, count in Counter(side.absent.values()).most_common(1):
                 yield f"{count_text(count, 'case')} of {name}: {why}"
         return
+    yield from _answer(comparison)
     yield from _counts(comparison)
-    yield from _remarks(comparison)
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)
     yield from _means(comparison, all_cases)
+    yield from (*_facts(comparison, all_cases), *_remarks(comparison))
+
+
+def _answer(comparison: Comparison) -> Iterator[str]:
+    """Whether B is slower than A, and what; then what the machine did."""
+    moved = comparison.machine.items()
+    slower = [count_text(count, "case")] if (count := len(comparison.of("SLOWER"))) else []
+    slower += [each.operator for each in comparison.means if each.verdict == "SLOWER" and each.cases > 1]
+    slower += [what for what, shift in moved if shift.by > 0]
+    yield {
+        0: "Nothing is SLOWER in B.",
+        1: f"B is SLOWER than A: {', '.join(slower)}.",
+        2: f"{count_text(len(comparison.of('INVALID')), 'case')} INVALID, nothing is SLOWER.",
+        3: "Nothing is decided.",
+    }[comparison.exit_code]
+    for what, shift in moved:
+        yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
 
 
 def _counts(comparison: Comparison) -> Iterator[str]:
@@ -82,18 +96,17 @@ def _sweeps_text(cases: Sequence[Compared]) -> str:
     return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
-def _header(comparison: Comparison, every: bool) -> Iterator[str]:
-    """A table of the facts of both sides: those that differ, and of the others only ALWAYS unless `every`."""
+def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
+    """Facts of the sides: those that differ, and of the others only ALWAYS unless `every`."""
     before, after = comparison.before.facts, comparison.after.facts
-    lines = [["run", *(_values_text(facts["run"]) for facts in (before, after)), ""]]
-    lines.append(["measured", *(_span(facts["utc"]) for facts in (before, after)), ""])
+    for name, facts in (("A", before), ("B", after)):
+        yield f"{name}: run {_values_text(facts['run'])}, measured {_span(facts['utc'])}"
     for fact in FACTS:
-        value_before, value_after = before[fact.name], after[fact.name]
-        if value_before != value_after or ((every or fact.name in ALWAYS) and value_before):
-            differs = value_before and value_after and value_before != value_after
-            texts = _values_text(value_before), _values_text(value_after)
-            lines.append([fact.name, *texts, "differs" if differs else ""])
-    return table_lines(("", "A (before)", "B (after)", ""), lines)
+        values = before[fact.name], after[fact.name]
+        if values[0] != values[1]:
+            yield f"{fact.name}: {_values_text(values[0])} in A, {_values_text(values[1])} in B"
+        elif (every or fact.name in ALWAYS) and values[0]:
+            yield f"{fact.name}: {_values_text(values[0])}"
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
@@ -125,10 +138,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
     if comparison.published:
         yield f"noise between runs of {count_text(comparison.published, 'case')}: {PUBLISHED}"
-    for shift in comparison.shifts.values():
+    for shift in () if comparison.machine else comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
-    for what, shift in comparison.machine.items():
-        yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
     if comparison.unknown:
         counts = ", ".join(
             f"{name} ({count_text(count, 'case')})" for name, count in sorted(comparison.unknown.items())
@@ -148,10 +159,10 @@ def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:
         cases = comparison.of(verdict)
         listed = cases if all_cases else cases[: MOST_LISTED.get(verdict, 0)]
         for compared in listed:
-            lines.append([verdict, case_name(*compared.case), *_cells(compared)])
+            lines.append([case_name(*compared.case), verdict, *_cells(compared)])
         if 0 < len(listed) < len(cases):
             left.append(f"... and {len(cases) - len(listed)} more {verdict}: --all lists them")
-    yield from table_lines(("", "case", ">before", ">after", ">effect", "95 %", ""), lines)
+    yield from table_lines(("case", "", ">before", ">after", ">effect", "95 %", ""), lines)
     yield from left
 
 
@@ -164,31 +175,27 @@ def _cells(compared: Compared) -> list[str]:
         seconds_text(compared.after_s),
         by,
         ends,
-        escape(why),
+        why,
     ]
 
 
 def _summed(comparison: Comparison) -> Iterator[str]:
     """How many cases of each class that is not listed, by reason."""
-    lines = []
     for verdict in SUMMED:
         by_reason: dict[str, list[Compared]] = {}
         for compared in comparison.of(verdict):
             of_sweep = f"{compared.case.sweep}: " if verdict in ("NEW", "GONE") else ""
-            why = f"{of_sweep}{compared.reason}"
-            by_reason.setdefault(why, []).append(compared)
+            by_reason.setdefault(f"{of_sweep}{compared.reason}", []).append(compared)
         ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
         for reason, cases in ordered[:MOST_REASONS]:
             first = cases[0]
-            example = f" ({change_text(first.effect.ratio)})" if first.effect else ""
-            detail = escape(shorten(first.detail, EXAMPLE, placeholder=" ..."))
-            example += f": {detail}" if detail else ""
-            lines.append((verdict, str(len(cases)), escape(reason), case_name(*first.case) + example))
+            effect = [change_text(first.effect.ratio)] if first.effect else []
+            told = [*effect, *filter(None, [shorten(first.detail, EXAMPLE, placeholder=" ...")])]
+            more = f" ({'; '.join(told)})" if told else ""
+            yield f"{len(cases)} {verdict}: {reason}, such as {case_name(*first.case)}{more}"
         if rest := ordered[MOST_REASONS:]:
-            count = sum(len(cases) for _, cases in rest)
-            others = f"{count_text(len(rest), 'other reason')}: --all lists them"
-            lines.append((verdict, str(count), others, ""))
-    yield from table_lines(("", ">cases", "why", "for example"), lines)
+            others = count_text(len(rest), "other reason")
+            yield f"{sum(len(cases) for _, cases in rest)} {verdict}: {others}: --all lists them"
 
 
 def _means(comparison: Comparison, every: bool) -> Iterator[str]:
@@ -199,14 +206,14 @@ def _means(comparison: Comparison, every: bool) -> Iterator[str]:
         lines.append((mean.operator, str(mean.cases), *cells, mean.verdict))
     if lines:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
-        yield from table_lines(("operator", ">cases", ">geometric mean effect", "95 %", ""), lines)
+        yield from table_lines(("operator", ">cases", ">geometric mean", "95 %", ""), lines)
     if len(lines) < len(comparison.means):
         yield f"... and {len(comparison.means) - len(lines)} more operators: --all lists them"
 
 
 def _values_text(values: Sequence[str]) -> str:
     rest = f" and {len(values) - 3} more" if len(values) > 3 else ""
-    return escape(", ".join(values[:3]) + rest) if values else "not known"
+    return ", ".join(values[:3]) + rest if values else "not known"
 
 
 def _span(ends: Sequence[str]) -> str:

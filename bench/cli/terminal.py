@@ -34,9 +34,11 @@ def wrapped(line: str, most: int | None = None) -> list[str]:
     if width is None or len(line) <= width or line.startswith("|"):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    whole = line.replace(" %", "\0%")  # a number stays with its sign
+    parts = textwrap.wrap(
+        whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    return [part.replace("\0", " ") for part in parts]
 
 
 class Live:
