@@ -104,7 +104,7 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "suite": (["bench", "list", "--suite", "tuor"], "tour"),
     "device": (["bench", "list", "--bench-device", "cud"], "cuda"),
     "datasheet": (["bench", "predict", *PRODUCT, "--on", "h2000"], "h200"),
-    "half a datasheet": (["bench", "list", "--on", "h100"], "h100_nvl or h100_pcie or h100_sxm5"),
+    "half a datasheet": (["bench", "list", "--on", "h100"], "h100_sxm5 or h100_nvl or h100_pcie"),
     "operator": (["bench", "run", "gem", "n=64"], "gemm"),
     "parameter": (["bench", "run", "softmax", "lenght=64"], "length"),
     "value": (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
 
 from bench.cli.table import table_lines
-from bench.device.datasheet import find_datasheet
+from bench.device.datasheet import find_datasheet, gpu_named
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.comparability import FACTS, WITH_DEVICE, value
@@ -22,8 +22,6 @@ COLUMNS = (">cases", ">median", ">80 % of them", ">stated")
 UNKNOWN = "not known"
 MOST_NAMED = 3
 """Devices that are named with a fact; more are counted."""
-MAKER = "nvidia-"
-"""What the names of nearly all devices begin with: tables on a terminal leave it out."""
 
 
 class Across:
@@ -37,6 +35,8 @@ class Across:
             (only,) = self.sheets
             raise UserError(f"--across device: all rows are of {only}; give results of two devices or more")
         self.base = next(iter(self.sheets))
+        self.names = {device: of.slug if (of := gpu_named(device)) else device for device in self.sheets}
+        """Folder of a device's results -> `h100_sxm5`, the name by which `--on` has it."""
         self.rows = pd.concat([run.rated for run in self.runs], ignore_index=True)
         self.gains = gains(dict(speedups(self.rows, self.base)), self.base, self.sheets)
 
@@ -48,19 +48,22 @@ class Across:
     def lines(self) -> Iterator[str]:
         """The report."""
         devices = {gain.device: None for gain in self.gains}
-        of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
-        yield from (f"Speed{of} relative to {self.base}", "")
+        of, base = (
+            f" of {self.names[next(iter(devices))]}" if len(devices) == 1 else "",
+            self.names[self.base],
+        )
+        yield from (f"Speed{of} relative to {base}", "")
         yield (
-            f"2.00 is twice as fast: the seconds of {self.base} over those of the device, for each case that "
+            f"2.00 is twice as fast: the seconds of {base} over those of the device, for each case that "
             "both measured, by the fastest library that both have. What bounds a case follows from the ridge "
-            f"and the launch overhead of {self.base}. Stated is what the datasheets promise: the ratio of "
+            f"and the launch overhead of {base}. Stated is what the datasheets promise: the ratio of "
             "bandwidths where memory bounds a case, of peaks where compute does."
         )
         yield ""
-        yield from _tables(self.gains)
+        yield from _tables(self.gains, self.names)
         for device in self.sheets:
             if device not in devices and device != self.base:
-                yield f"{device} has no sound case in common with {self.base}."
+                yield f"{self.names[device]} has no sound case in common with {base}."
         if missing := [device for device, sheet in self.sheets.items() if sheet is None]:
             yield f"No datasheet is known of {', '.join(missing)}."
         if differing := list(self.differing()):
@@ -78,7 +81,7 @@ class Across:
                     texts.setdefault(run.device, set()).update(text for text in of_run if text)
             devices: dict[str, list[str]] = {}
             for device, of_device in texts.items():
-                devices.setdefault(" / ".join(sorted(of_device)) or UNKNOWN, []).append(device)
+                devices.setdefault(" / ".join(sorted(of_device)) or UNKNOWN, []).append(self.names[device])
             if len(devices) > 1:
                 yield f"{fact.name}: " + "; ".join(
                     f"{text} ({', '.join(of) if len(of) <= MOST_NAMED else count_text(len(of), 'device')})"
@@ -95,8 +98,8 @@ def _places(gain: Gain) -> tuple[str, str, str]:
     return gain.operator, gain.dtype, gain.bound_by
 
 
-def _tables(gained: Sequence[Gain]) -> Iterator[str]:
+def _tables(gained: Sequence[Gain], names: Mapping[str, str]) -> Iterator[str]:
     """A table for each operator and what bounds its cases."""
     for (operator, dtype, bound_by), alike in groupby(gained, _places):
-        rows = [(gain.device.removeprefix(MAKER), *_cells(gain)) for gain in alike]
+        rows = [(names[gain.device], *_cells(gain)) for gain in alike]
         yield from table_lines((f"{operator} in {dtype}, {bound_text(bound_by)}", *COLUMNS), rows)

@@ -15,8 +15,8 @@ import pandas as pd
 import kernels
 from bench.cli.run_command import refuse_unknown, sweep_file, sweep_of
 from bench.cli.table import table_lines
-from bench.device.datasheet import Datasheet, datasheets
-from bench.errors import UserError, unknown
+from bench.device.datasheet import Datasheet
+from bench.errors import UserError
 from bench.format import seconds_text, share_text
 from bench.judge.timings import counts_text, sources_text
 from bench.model.ceilings import condition
@@ -25,24 +25,6 @@ from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
 from bench.model.roofline import datasheet_s
 from bench.spec import parameters_text
 from bench.sweep.load import Case, load
-
-
-def datasheet_named(wanted: str) -> Datasheet:
-    """The datasheet of a CUDA GPU by its file's name, its own or its driver's.
-
-    UserError names those there are.
-    """
-    plain = _plain(wanted)
-    cuda = [sheet for sheet in datasheets() if sheet.capability is not None]
-    for sheet in cuda:
-        if plain in (_plain(name) for name in (sheet.name, *sheet.match, sheet.slug)):
-            return sheet
-    slugs = [sheet.slug for sheet in cuda]
-    raise UserError(f"--on: {unknown('CUDA GPU', wanted, 'bench/device/datasheets', slugs)}")
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import typer
 
 import kernels
 from bench.cli.application import DeviceOption, left_out, show
+from bench.device.datasheet import cuda_gpu_named
 from bench.device.detect import detect
 from bench.environment.dependencies import demand
 from bench.errors import UserError
@@ -27,7 +28,7 @@ def list_cases(
     on: Annotated[
         str,
         typer.Option(
-            metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
+            metavar="GPU", help="The plan for a GPU that is not here: any name of it, such as h100_sxm5."
         ),
     ] = "",
     suite: Annotated[
@@ -41,12 +42,7 @@ def list_cases(
     from bench.cli.list_cases import listing, of_datasheet, planned
     from bench.runner.cases import chosen_cases
 
-    if on:  # what predicts takes its time to import
-        from bench.cli.predict import datasheet_named
-
-        device = of_datasheet(datasheet_named(on))
-    else:
-        device = detect(bench_device)
+    device = of_datasheet(cuda_gpu_named(on, "--on")) if on else detect(bench_device)
     if suite and sweeps:
         raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
     if on or suite:
@@ -64,7 +60,7 @@ def predict(
     ],
     given: Annotated[list[str], typer.Argument(metavar="NAME=VALUES...", help="Its parameters, as for run.")],
     on: Annotated[
-        str, typer.Option(metavar="GPU", help="A file of bench/device/datasheets, or a GPU's name.")
+        str, typer.Option(metavar="GPU", help="A file of bench/device/datasheets, or any name of the GPU.")
     ] = "",
     results: Annotated[
         list[Path] | None,
@@ -85,6 +81,6 @@ def predict(
     if not on:
         raise UserError("--on GPU is needed: whose launches are to be predicted, say b200")
     demand("predict", "scikit-learn")
-    wanted = predicting.datasheet_named(on)
+    wanted = cuda_gpu_named(on, "--on")
     cases = predicting.cases_of(operator, given, wanted)
     show(predicting.learned_lines(read_pool(results or [RESULTS], left_out), cases, wanted))

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bench.errors import UserError
+from bench.errors import UserError, closest, quoted, suggestion
 from bench.spec import Dtype
 
 Unit = Literal["matrix", "vector"]
@@ -266,6 +266,41 @@ def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datashee
         if driver_name in sheet.match and (memory_byte is None or _fits(memory_byte, sheet.memory_byte)):
             return sheet
     return None
+
+
+def gpu_named(text: str) -> Datasheet | None:
+    """The datasheet of a GPU by any name a user may give; None if there is none.
+
+    Its file's, its own or its driver's, with or without the maker, in capitals or as a folder has it.
+    """
+    plain = _plain(text)
+    named = (sheet for sheet in _ours() if plain in map(_plain, (sheet.slug, sheet.name, *sheet.match)))
+    return next(named, None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]|^(nvidia|amd)", "", name.lower())
+
+
+def near_gpus(text: str) -> list[str]:
+    """Files of GPUs whose names are similar to this one, SXM before its siblings, or of a similar model."""
+    slugs = sorted((sheet.slug for sheet in _ours()), key=lambda slug: ("sxm" not in slug, slug))
+    models: dict[str, list[str]] = {}
+    for slug in slugs:
+        models.setdefault(slug.partition("_")[0], []).append(slug)
+    text = "_".join(re.sub(r"^((nvidia|amd|tesla|geforce)\b *)+", "", text.lower()).split())
+    return closest(text, slugs) or [slug for model in closest(text, models) for slug in models[model]][:3]
+
+
+def cuda_gpu_named(text: str, where: str) -> Datasheet:
+    """As `gpu_named`, for CUDA; UserError, which begins with `where`, names those there are."""
+    if (sheet := gpu_named(text)) is not None and sheet.capability is not None:
+        return sheet
+    slugs = ", ".join(sheet.slug for sheet in _ours() if sheet.capability is not None)
+    raise UserError(
+        f"{where}: bench/device/datasheets has no CUDA GPU {quoted(text)}{suggestion(near_gpus(text))}; "
+        f"it has {slugs}"
+    )
 
 
 def _fits(driver_byte: int, sheet_byte: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
-from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.device.datasheet import Datasheet, find_datasheet, gpu_named, near_gpus, slug_of
 from bench.errors import UserError, suggestion
 from bench.format import count_text
 from bench.interop.file_format import ASIDE, UNITS, described, frame_of, lines_of, value
@@ -25,7 +25,6 @@ from bench.interop.imported_rows import (
     declared,
     device_columns,
     foreign_row,
-    near_gpus,
     problem_from,
     source_text,
     times_possible,
@@ -42,9 +41,11 @@ LIKELY = 0.01
 
 
 def _named(device: str) -> str:
+    """A device's name as its driver has it, where a datasheet tells."""
     if not slug_of(device):
         raise ValueError(f"device {device!r} has no letter or digit")
-    return device
+    sheet = None if find_datasheet(device) else gpu_named(device)
+    return sheet.match[0] if sheet else device
 
 
 def _sweep(name: str) -> str:

@@ -6,7 +6,6 @@ who measured it. An unknown value is null, or an empty text where a column must 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bench.device.datasheet import Datasheet, datasheets, find_datasheet, slug_of
-from bench.errors import closest, suggestion, unknown
+from bench.device.datasheet import Datasheet, find_datasheet, near_gpus, slug_of
+from bench.errors import suggestion, unknown
 from bench.format import count_text
 from bench.spec import DeviceKind, Problem
 from bench.store.parquet import Sweeps, write
@@ -29,7 +28,6 @@ CLAIMS = Path(__file__).with_name("claims")
 """Folder of the claims about imported tables, a file each (`bench.sweep.load.table_claims`)."""
 POSSIBLE = 1.05
 """A rate above so much of the datasheet's is no rate of this problem on this device."""
-_MAKER = re.compile(r"^(nvidia|amd) ", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,6 @@ def without_datasheet(gpus: Iterable[str]) -> list[str]:
         for name in dict.fromkeys(gpus)
         if find_datasheet(name) is None
     ]
-
-
-def near_gpus(device: str) -> list[str]:
-    """GPUs with a datasheet whose names, without their maker, are similar to this one."""
-    by_model = {_MAKER.sub("", name): name for sheet in datasheets() for name in sheet.match}
-    return [by_model[model] for model in closest(_MAKER.sub("", device), by_model)]
 
 
 def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem | str:

@@ -112,13 +112,26 @@ def test_what_spreadsheets_write(tmp_path: Path, ends: str, apart: str, mark: st
 
 
 def test_a_slip_in_a_device_s_name_is_remarked_on(tmp_path: Path) -> None:
-    for device, near in (("NVIDIA H2000", "NVIDIA H200"), ("L40S", "NVIDIA L40S")):
+    for device, near in (("NVIDIA H2000", "h200"), ("V100", "v100_sxm2_16gb")):
         file = wrote(tmp_path, HEAD, changed("device", device))
         code, _, err = said(file, tmp_path / device)
         assert (
             code == 0
             and f"{device}: no file in bench/device/datasheets has this name (did you mean {near}" in err
         )
+
+
+def test_an_unknown_device_has_one_spelling(tmp_path: Path) -> None:
+    sentence = refusal(tmp_path, HEAD, changed("device", "My X9000"), changed("device", "my-x9000"))
+    assert sentence.startswith("numbers.csv:3: ") and "'my-x9000' was 'My X9000' further up" in sentence
+
+
+@pytest.mark.parametrize(
+    "name", ["h100_sxm5", "H100 SXM5 80 GB", "nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3"]
+)
+def test_a_gpu_by_any_of_its_names_has_its_driver_s(name: str, tmp_path: Path) -> None:
+    (row,) = rows(tmp_path, HEAD, changed("device", name))
+    assert (row.device, row.device_name) == ("nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3")
 
 
 def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
@@ -172,10 +185,6 @@ def changed(column: str, value: str) -> str:
         (changed("seconds", "quick"), "time must be a number, not 'quick'"),
         (changed("device", ""), "a line needs device"),
         (changed("device", "???"), "device '???' has no letter or digit"),
-        (
-            changed("device", "nvidia-h200"),
-            "'nvidia-h200' was 'NVIDIA H200' further up",
-        ),
         (LINE, "is the case of line 2 again; one line a case"),
         (LINE + ",", "has 10 cells; the first line names 9"),
         ('"NVIDIA H200', "unexpected end of data"),

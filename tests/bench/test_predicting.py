@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench.cli.predict import datasheet_named
+from bench.device.datasheet import cuda_gpu_named
 
 
 @pytest.mark.parametrize(
-    "name", ["h100_sxm5", "H100-SXM5", "NVIDIA H100 80GB HBM3", "nvidia h100 sxm5 80 gb"]
+    "name",
+    ["h100_sxm5", "H100-SXM5", "H100 SXM5 80 GB", "nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3"],
 )
 def test_a_device_by_any_of_its_names(name: str) -> None:
-    assert datasheet_named(name).slug == "h100_sxm5"
+    assert cuda_gpu_named(name, "--on").slug == "h100_sxm5"
