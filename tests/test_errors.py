@@ -58,6 +58,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
         "--on: bench/device/datasheets has no CUDA GPU 'abacus'; it has a10, ",
     ),
     (["bench", "predict", "gemm", "m=1"], "--on GPU is needed"),
+    (["bench", "predict", "gemm/square", "--on", "b200"], "predict gemm/square: give an operator and its"),
     (["bench", "predict", *PRODUCT, "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
     (["bench", "table", "--by", "implementation", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),

@@ -58,7 +58,9 @@ def predict(
     operator: Annotated[
         str, typer.Argument(metavar="OPERATOR", help="A folder of kernels/, such as softmax.")
     ],
-    given: Annotated[list[str], typer.Argument(metavar="NAME=VALUES...", help="Its parameters, as for run.")],
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUES...", help="Its parameters, as for run.")
+    ] = None,
     on: Annotated[
         str, typer.Option(metavar="GPU", help="A file of bench/device/datasheets, or any name of the GPU.")
     ] = "",
@@ -80,6 +82,11 @@ def predict(
 
     if not on:
         raise UserError("--on GPU is needed: whose launches are to be predicted, say b200")
+    if not given:
+        raise UserError(
+            f"predict {operator}: give an operator and its sizes, such as gemm dtype=bfloat16 layout=TN "
+            f"m=n=k=4096; the least times of a sweep: list --on {on} SWEEP --cases"
+        )
     demand("predict", "scikit-learn")
     wanted = cuda_gpu_named(on, "--on")
     cases = predicting.cases_of(operator, given, wanted)
