@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.judge.compare import compare
 from bench.judge.comparison import JUDGED, Compared
 from bench.judge.frame import DeviceRun, runs
@@ -82,18 +82,21 @@ def lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]:
                 for name in (kind, "all") if "products of" not in kind else (kind,):
                     power[name][factor].append(each.verdict == "SLOWER")
     changes = (f">x {factor:g}" for factor in SLOWDOWNS)
-    shown = table("kind", ">pairs", ">covered", ">UNDECIDED", ">false", ">half-width", ">90th", *changes)
+    columns = ("kind", ">pairs", ">covered", ">UNDECIDED", ">false", ">half-width", ">90th", *changes)
+    rows: list[tuple[str, ...]] = []
     for name, of in sorted(found.items(), key=lambda item: (item[0] == "all", item[0])):
         effects = [each.effect for each in of if each.effect is not None]
         halves = [np.expm1(np.log(e.high / e.low) / 2) for e in effects]
         share = {word: np.mean([each.verdict == word for each in of]) for word in JUDGED}
-        shown.add_row(
-            *(name, str(len(of)), f"{100 * np.mean([e.low <= 1 <= e.high for e in effects]):.1f}"),
-            *(f"{100 * share['UNDECIDED']:.1f}", f"{100 * (share['FASTER'] + share['SLOWER']):.2f}"),
-            *(f"{100 * float(np.median(halves)):.1f}", f"{100 * float(np.quantile(halves, 0.9)):.1f}"),
-            *(f"{100 * np.mean(power[name][factor]):.0f}" for factor in SLOWDOWNS),
+        rows.append(
+            (
+                *(name, str(len(of)), f"{100 * np.mean([e.low <= 1 <= e.high for e in effects]):.1f}"),
+                *(f"{100 * share['UNDECIDED']:.1f}", f"{100 * (share['FASTER'] + share['SLOWER']):.2f}"),
+                *(f"{100 * float(np.median(halves)):.1f}", f"{100 * float(np.quantile(halves, 0.9)):.1f}"),
+                *(f"{100 * np.mean(power[name][factor]):.0f}" for factor in SLOWDOWNS),
+            )
         )
-    yield from lines_of(shown)
+    yield from table_lines(columns, rows)
 
 
 def settled_lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.judge.flags import OVERHEAD
 from bench.model.calibrated_runs import Errors
 from bench.model.launch_features import PARAMETER, START_S
@@ -113,28 +113,32 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
 def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
     """A line for each kind of operator, means over GPUs and sources; with `each` one for each of these."""
     columns = (">rows", ">roofline", ">one factor", ">model", ">median", ">90th", ">in the interval")
-    shown = table("operator", "kind", ">GPUs", *columns, "worst GPU")
+    rows: list[tuple[str, ...]] = []
     for operator, kind in dict.fromkeys((one.operator, one.kind) for one in found):
         some = [one for one in found if (one.operator, one.kind) == (operator, kind)]
         models = list(zip(*(one.errors for one in some), strict=True))
         learned = models[-1]
         worst = int(np.argmax([errors.mape for errors in learned]))
-        shown.add_row(
-            *(operator, kind, str(len({one.device for one in some}))),
-            str(sum(len(one.measured_s) for one in some)),
-            *(_percent(np.mean([errors.mape for errors in of])) for of in models),
-            _percent(np.mean([errors.median for errors in learned])),
-            _percent(np.mean([errors.p90 for errors in learned])),
-            f"{np.mean([one.covered for one in some]):.0f}",
-            f"{some[worst].device} {_percent(learned[worst].mape)}",
+        rows.append(
+            (
+                *(operator, kind, str(len({one.device for one in some}))),
+                str(sum(len(one.measured_s) for one in some)),
+                *(_percent(np.mean([errors.mape for errors in of])) for of in models),
+                _percent(np.mean([errors.median for errors in learned])),
+                _percent(np.mean([errors.p90 for errors in learned])),
+                f"{np.mean([one.covered for one in some]):.0f}",
+                f"{some[worst].device} {_percent(learned[worst].mape)}",
+            )
         )
         for one, errors in zip(some, learned, strict=True) if each else ():
-            shown.add_row(
-                *("", f"  {one.source}", "", str(len(one.measured_s))),
-                *(_percent(of.mape) for of in one.errors),
-                *(_percent(errors.median), _percent(errors.p90), f"{one.covered:.0f}", one.device),
+            rows.append(
+                (
+                    *("", f"  {one.source}", "", str(len(one.measured_s))),
+                    *(_percent(of.mape) for of in one.errors),
+                    *(_percent(errors.median), _percent(errors.p90), f"{one.covered:.0f}", one.device),
+                )
             )
-    yield from lines_of(shown)
+    yield from table_lines(("operator", "kind", ">GPUs", *columns, "worst GPU"), rows)
 
 
 def _percent(share: float) -> str:
