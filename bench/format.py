@@ -65,20 +65,22 @@ def share_text(share: float | None, digits: int = 0) -> str:
     return "" if share is None or not isfinite(share) else f"{100 * share:.{digits}f} %"
 
 
-def change_text(ratio: float) -> str:
-    """What became of 1: `+8.1 %`, `-0.4 %`; beyond a factor of two the factor, `x 12`."""
+def change_text(ratio: float, factor: bool = False) -> str:
+    """What became of 1: `+8.1 %`, `-0.4 %`; beyond a factor of two, or if asked for, the factor, `x 12`."""
     # Adding 0.0 turns -0.0 into 0.0.
-    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if 0.5 < ratio < 2 else f"x {ratio:.3g}"
+    is_share = 0.5 < ratio < 2 and not factor
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if is_share else f"x {ratio:.3g}"
 
 
 def change_cells(ratio: float, low: float, high: float) -> tuple[str, str]:
-    """What became of 1, and its interval: `+8.1 %` and `+7.0 % to +9.2 %`.
+    """What became of 1, and its interval: `+8.1 %` and `+7.0 to +9.2 %`, all three in one notation.
 
     Nothing and `not measurable here` where the ends are more than MOST_APART apart.
     """
     if not low * MOST_APART >= high:
         return "", NOT_MEASURABLE
-    return change_text(ratio), f"{change_text(low)} to {change_text(high)}"
+    factor = low <= 0.5 or high >= 2
+    return change_text(ratio, factor), span_text(change_text(low, factor), change_text(high, factor))
 
 
 def half_text(middle: float | None, low: float | None, high: float | None) -> str:
@@ -95,14 +97,21 @@ def half_text(middle: float | None, low: float | None, high: float | None) -> st
 
 
 def ends_text(low: float, high: float, unit: str) -> str:
-    """The ends of the interval of a time (`s`) or a rate: `1.2 GB/s to 1.3 GB/s`, or `no interval`.
+    """The ends of the interval of a time (`s`) or a rate: `1.2 to 1.3 GB/s`, or `no interval`.
 
     `1.2 GB/s, unknown above` of a rate whose least time is nothing after what is subtracted from it.
     """
     if not low < high:  # a ceiling without an interval has its value at both ends
         return "no interval"
     lower, upper = amount_text(low, unit), amount_text(high, unit)
-    return f"{lower} to {upper}" if upper else f"{lower}, unknown above"
+    return span_text(lower, upper) if upper else f"{lower}, unknown above"
+
+
+def span_text(low: str, high: str) -> str:
+    """`1.2 to 1.3 GB/s` of `1.2 GB/s` and `1.3 GB/s`: a unit that both have stands once."""
+    value, _, unit = low.partition(" ")
+    is_shared = high.endswith(f" {unit}") and not unit[:1].isdigit()  # of `x 2` it is no unit
+    return f"{value if is_shared and unit else low} to {high}"
 
 
 def ratio_text(middle: float, low: float, high: float) -> str:
@@ -124,5 +133,9 @@ def without_numbers(sentence: str) -> str:
 
 
 def in_common(alike: Sequence[str]) -> str:
-    """The sentence that all of these are, or what they have in common if they differ in numbers."""
-    return alike[0] if len(set(alike)) == 1 else without_numbers(alike[0])
+    """The sentence that all of these are, with the least and the greatest where they differ in numbers."""
+    spans = []
+    for numbers in zip(*map(_NUMBER.findall, alike), strict=True):
+        low, high = min(numbers, key=float), max(numbers, key=float)
+        spans.append(low if low == high else f"{low} to {high}")
+    return _NUMBER.sub(lambda _: spans.pop(0), alike[0])

@@ -8,7 +8,7 @@ from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
 from bench.accept.readings import NO_INTERVAL, unit_of
 from bench.cli.table import table_lines
-from bench.format import amount_text, seconds_text, share_text
+from bench.format import amount_text, seconds_text, share_text, span_text
 
 
 def exit_code(judged: Sequence[JudgedKind]) -> int:
@@ -89,8 +89,8 @@ def figure(kind: str, rate: float | None) -> str:
 
 
 def range_text(kind: str, expects: ExpectedRates | None) -> str:
-    """`650 TFLOP/s to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
+    """`650 to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
     if expects is None:
         return "unknown"
     ends = (expects.high, expects.low) if unit_of(kind) == "1/s" else (expects.low, expects.high)
-    return " to ".join(figure(kind, end) for end in ends)
+    return span_text(*(figure(kind, end) for end in ends))

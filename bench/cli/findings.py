@@ -18,6 +18,7 @@ from bench.format import (
     in_common,
     seconds_text,
     share_text,
+    span_text,
     without_numbers,
 )
 from bench.judge.claims import JudgedClaim, Verdict
@@ -102,7 +103,7 @@ def claim_sentence(judged: JudgedClaim) -> str:
     assert effect is not None
     if effect.noun == "share":
         measured = f"{share_text(effect.value)} of {count_text(effect.lines, 'row')}"
-        measured += f" ({100 * effect.low:.0f} to {share_text(effect.high)})"
+        measured += f" ({span_text(share_text(effect.low), share_text(effect.high))})"
     else:
         digits = ".2f" if "^" in effect.unit else ".3g"
         measured = effect.unit.format(f"{effect.value:{digits}}").replace(" ~ ", " grows as ")

@@ -17,7 +17,7 @@ from bench.cli.run_command import refuse_unknown, sweep_file, sweep_of
 from bench.cli.table import table_lines
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.format import seconds_text, share_text
+from bench.format import seconds_text, share_text, span_text
 from bench.judge.timings import counts_text, sources_text
 from bench.model.ceilings import condition
 from bench.model.launch_features import with_parameters
@@ -83,7 +83,7 @@ def learned_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> Itera
         if learned is not None:
             for case, *times in zip(of, learned.seconds, learned.low_s, learned.high_s, strict=True):
                 text, low, high = map(seconds_text, times)
-                texts[case.key] = text, f"{low} to {high}" if low else "unknown"
+                texts[case.key] = text, span_text(low, high) if low else "unknown"
     lines = []
     for case in cases:
         if case.key in texts or not texts:  # others are said below

@@ -25,6 +25,7 @@ def every_case(
     ] = None,
 ) -> None:
     """Every case of each run: time, 95 % interval, rate, share of the roof, what bounds it, flags."""
+    from bench.cli.findings import fit_sentence
     from bench.cli.result_tables import case_table, ceilings_lines, implementation_lines
     from bench.device.datasheet import find_datasheet
     from bench.judge.frame import read
@@ -42,7 +43,7 @@ def every_case(
     else:
         for run in runs:
             with_sheet = replace(run, datasheet=find_datasheet(run.device_name))
-            show([f"{run.device} {run.name}", *case_table(with_sheet)])
+            show([f"{run.device} {run.name}", *filter(None, [fit_sentence(run)]), *case_table(with_sheet)])
 
 
 def compare(

@@ -11,7 +11,15 @@ from bench.case_name import problem_name, row_name
 from bench.cli.findings import best_text, fastest_library
 from bench.cli.table import table_lines
 from bench.errors import UserError
-from bench.format import NOT_MEASURABLE, amount_text, ends_text, half_text, seconds_text, share_text
+from bench.format import (
+    NOT_MEASURABLE,
+    amount_text,
+    ends_text,
+    half_text,
+    seconds_text,
+    share_text,
+    span_text,
+)
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from bench.judge.implementations import Side, side_by_side
@@ -77,7 +85,7 @@ def reached_text(row: Measurement, ceilings: Ceilings) -> str:
     most = reached(row, ceilings.slow)
     if share is None or most is None or most < (1 + VARIED) * share:
         return share_text(share)
-    return f"{share_text(share).removesuffix(' %')} to {share_text(most)}"
+    return span_text(share_text(share), share_text(most))
 
 
 def implementation_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:

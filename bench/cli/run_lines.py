@@ -105,7 +105,8 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
     if most is None:
         return f"{head}{name}{tail}{left}".rstrip()
     room = most - len(head) - len(left)
-    tail = tail[: max(len(tail) - len(name), room // 2)] if len(name) + len(tail) > room else tail
+    if row.status != "ok":
+        tail = tail[: max(room - len(name), len(f" {row.status}"))]
     room = max(12, room - len(tail))
     return f"{head}{shortened(name, room):<{room}}{tail}{left}".rstrip()
 

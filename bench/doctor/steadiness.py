@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import kernels
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, checked, failed, outcome
-from bench.format import amount_text, count_text, share_text
+from bench.format import amount_text, count_text, share_text, span_text
 from bench.judge.flags import HELD
 from bench.model.ceiling import two_speeds
 from bench.runner.supervisor import WorkerSupervisor, visit_to
@@ -127,7 +127,7 @@ def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, device: Dev
         shown = (f"{amount_text(median(part), anchor.unit)} in {len(part)}" for part in both)
         sentence += f" have two speeds: {' and '.join(shown)}"
     else:
-        sentence += f": {amount_text(low, anchor.unit)} to {amount_text(high, anchor.unit)}"
+        sentence += f": {span_text(amount_text(low, anchor.unit), amount_text(high, anchor.unit))}"
         sentence += f", which is {share_text(high / low - 1)} apart"
     peak = None
     if sheet := device.datasheet:

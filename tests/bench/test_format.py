@@ -8,6 +8,7 @@ import pytest
 
 from bench.format import (
     amount_text,
+    change_cells,
     change_text,
     count_text,
     ends_text,
@@ -45,6 +46,8 @@ def test_shares_and_changes() -> None:
     assert share_text(0.0456, 1) == "4.6 %"
     changes = {1.081: "+8.1 %", 0.99996: "+0.0 %", 3.0: "x 3", 0.25: "x 0.25"}
     assert {ratio: change_text(ratio) for ratio in changes} == changes
+    assert change_cells(1.08, 1.07, 1.09) == ("+8.0 %", "+7.0 to +9.0 %")
+    assert change_cells(0.6, 0.49, 0.9) == ("x 0.6", "x 0.49 to x 0.9"), "one notation for all three"
     unknown = ((10.0, None, None), (10.0, math.nan, 11.0), (1.0, 0.5, math.inf))
     nothing = ((0.0, 0.0, 0.0), (None, 1.0, 2.0), (math.inf, 1.0, 2.0))
     assert half_text(10.0, 9.0, 11.0) == "±10.0 %"
@@ -54,9 +57,9 @@ def test_shares_and_changes() -> None:
 
 
 def test_the_ends_of_an_interval_and_what_has_no_end() -> None:
-    assert ends_text(1.2e9, 1.3e9, "byte/s") == "1.2 GB/s to 1.3 GB/s"
+    assert ends_text(1.2e9, 1.3e9, "byte/s") == "1.2 to 1.3 GB/s"
     assert amount_text(2.25e15, "FLOP/s") == "2.25 PFLOP/s"
-    assert ends_text(-1e-6, 2e-6, "s") == "-1 us to 2 us"
+    assert ends_text(-1e-6, 2e-6, "s") == "-1 to 2 us"
     assert ends_text(3.826e10, math.inf, "byte/s") == "38.26 GB/s, unknown above"
     assert [ends_text(low, low, "s") for low in (1e-3, math.nan)] == ["no interval"] * 2
     assert [seconds_text(math.inf), amount_text(math.inf, "B/s"), share_text(math.inf)] == [""] * 3
@@ -65,8 +68,9 @@ def test_the_ends_of_an_interval_and_what_has_no_end() -> None:
 def test_sentences_that_differ_in_numbers_alone_become_one() -> None:
     ran = "m256-n8 ran at {} GFLOP/s, so a launch takes {} s; the budget allows 0.05 s"
     slow, fast = ran.format("9.5", "2e-1"), ran.format("12", "0.1")
-    both = "m256-n8 ran at N GFLOP/s, so a launch takes N s; the budget allows N s"
-    assert without_numbers(slow) == without_numbers(fast) == in_common([slow, fast]) == both
+    both = "m256-n8 ran at {} GFLOP/s, so a launch takes {} s; the budget allows {} s"
+    assert without_numbers(slow) == without_numbers(fast) == both.format(*"NNN")
+    assert in_common([slow, fast]) == both.format("9.5 to 12", "0.1 to 2e-1", "0.05")
     assert in_common([slow, slow]) == slow
     names = ["m256 is wrong", "m512 is wrong", "torch 2.11.0"]
     assert list(map(without_numbers, names)) == names
