@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import typer
 
 from bench.accept.command import accept
-from bench.cli import import_files, import_sources, result_commands, sweep_commands
+from bench.cli import imports, result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
 from bench.cli.new import new
@@ -34,21 +34,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__,
 )
-imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
+importers = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
 for tool in ("", *formats()):
-    imports.command(tool or "csv")(import_files.command(tool))
-imports.command("all")(import_sources.import_all)
-imports.command("agreement")(import_sources.agreement)
+    importers.command(tool or "csv")(imports.of_file(tool))
+importers.command("all")(imports.import_all)
 for source in names():
-    imports.command(source)(import_sources.command(source))
+    importers.command(source)(imports.of_source(source))
 
 
-@imports.callback()
+@importers.callback()
 def _list(
     asked: Annotated[
         bool,
         typer.Option(
-            "--list", is_eager=True, callback=import_sources.list_sources, help="The public sources, and end."
+            "--list", is_eager=True, callback=imports.list_sources, help="The public sources, and end."
         ),
     ] = False,
 ) -> None:
@@ -65,7 +64,7 @@ PANELS: dict[str, dict[str, Callable[..., Any]]] = {
 for panel, commands in PANELS.items():
     for word, command in commands.items():
         app.command(word, rich_help_panel=panel)(command)
-app.add_typer(imports, name="import", rich_help_panel="Maintain")
+app.add_typer(importers, name="import", rich_help_panel="Maintain")
 app.add_typer(new, name="new", rich_help_panel="Maintain")
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ FORMER: Mapping[str, str] = {
     "claims --experiments": "`claims --experiments` is `claims --by experiment`",
     "claims --markdown": "`claims --markdown` is `claims --by claim`",
     "claims --rules": "`claims --rules` is `claims --by rule`",
+    "import --sample": "`import --sample` is gone: import all of it, and keep the cases of an earlier sample",
+    "import agreement": "`import agreement` is gone: what it found stands in results/reference/verdicts.md",
     "nightly --json": "`nightly --json` is gone: its exit code, its page, and SQL over its rows",
     "compare --again": "`compare --again` is gone: `compare` ends with the `ab` command to go on with",
     "compare --markdown": "`compare --markdown` is gone: `plots report` is a page of several devices",

@@ -187,7 +187,7 @@ def _shapes(
     from bench.interop.file_format import cells_of, value
     from bench.interop.imported_rows import problem_from
 
-    _, names, lines = cells_of(file)
+    names, lines = cells_of(file)
     for name in names:
         if name not in kind.model_fields:
             raise UserError(f"{file}:1: {unknown('parameter', name, kind.operator, kind.model_fields)}")

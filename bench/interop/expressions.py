@@ -13,7 +13,7 @@ from bench.interop.readers import as_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.interop.source_file import Lines
+    from bench.interop.source_file import Table
 
 
 def values_of(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
@@ -42,7 +42,7 @@ def _lacks(cells: tuple[Any, ...]) -> bool:
     return any(cell is None or cell != cell for cell in cells)
 
 
-def derived(lines: Lines, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def derived(lines: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """The frame with the lines and columns that a description adds."""
     if melt := lines.melt:
         melted = [name for name in frame.columns if re.fullmatch(melt.columns, str(name))]

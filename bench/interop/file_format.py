@@ -1,33 +1,28 @@
 """Files of somebody else's times: a CSV with our columns, or what a tool writes, line by line.
 
-A form is described in bench/interop/formats/NAME.yaml, and `--map` says in the same words what is left open:
+A form is described in bench/interop/formats/NAME.yaml in the words of a source's table
+(bench/interop/source_file.py). Instead of `rows`, since what is timed differs from line to line, it has
 
     values     our column -> a column of theirs; or a value, as in the description of a source
-    left_out   reason -> condition: lines that are not imported, and why
 
-with `reader`, `columns`, `melt`, `extract`, `lookup` and `let` as of a source (bench/interop/source_file.py).
-A time may be in the column `time`, with its unit in `unit`.
+and `--map` says in the same words what is left open. A time may be in the column `time`, its unit in `unit`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from bench.device.datasheet import read_model
 from bench.errors import UserError, meant, quoted
-from bench.interop.expressions import derived, holds, plain, values_of
-from bench.interop.readers import AnotherForm, as_numbers, read
-from bench.interop.source_file import Lines, Reader, Value
+from bench.interop.expressions import plain, values_of
+from bench.interop.source_file import DEVICE, LINE, Reader, Table, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +44,6 @@ UNITS: Mapping[str, tuple[str, str, float]] = {
 Of what is the same, the same number in the next unit is a thousand times as slow.
 """
 TIMES = (*UNITS, "time")
-LINE, ASIDE = "number of the line", "why it is left out"
-"""Columns of the lines of any file, beside its own."""
 
 
 def column_of(name: str) -> str:
@@ -75,13 +68,14 @@ def value(cell: Any) -> Any:
     return cell.lower() == "true" if cell.lower() in ("true", "false") else cell
 
 
-class Format(Lines):
+class Format(Table):
     """How the files of a tool are read; of the CSV with our columns everything is as usual."""
 
     title: str = ""
     """What writes such files."""
     reader: Reader = Reader(kind="csv")
     values: dict[str, Value] = Field(default_factory=dict)
+    complete: ClassVar[bool] = False
 
 
 def formats() -> list[str]:
@@ -90,113 +84,71 @@ def formats() -> list[str]:
 
 
 def described(name: str, maps: Sequence[str] = ()) -> Format:
-    """The format of this name (empty: our CSV) with what `--map` adds: COLUMN=VALUE, or a YAML file.
+    """The format of this name (empty: our CSV) with what `--map` adds: COLUMN=VALUE each.
 
-    UserError for what is neither.
+    UserError for what is not of that form.
     """
     form = read_model(FORMATS / f"{name}.yaml", Format) if name else Format()
+    values = dict(form.values)
     for each in maps:
         column, is_value, text = each.partition("=")
-        if is_value:
-            more = Format(values={column_of(column): text})
-        elif Path(each).suffix in (".yaml", ".yml"):
-            more = read_model(Path(each), Format)
-        else:
-            raise UserError(
-                f"--map {each}: give COLUMN=VALUE, as ms=time_ms or dtype=float16, or a YAML file"
-            )
-        if set(more.values) & {*UNITS}:  # this one is the time, whatever else there is
-            form = form.model_copy(
-                update={"values": {k: v for k, v in form.values.items() if k not in TIMES}}
-            )
-        for part in more.model_fields_set:
-            old, new = getattr(form, part), getattr(more, part)
-            form = form.model_copy(update={part: old | new if isinstance(new, dict) else new})
-    return form
-
-
-def recognised(file: Path) -> str:
-    """The format that this file has, by its columns; empty if none."""
-    for name in formats():
-        with suppress(UserError):
-            frame_of(file, described(name), name)
-            return name
-    return ""
-
-
-def frame_of(file: Path, form: Format, name: str) -> tuple[bytes, pd.DataFrame]:
-    """(the file, its lines with their number in `line`, as the format adds to them)."""
-    import pandas as pd
-
-    if form.reader.kind == "csv":
-        data, names, lines = cells_of(file)
-        frame = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=object)
-        frame[LINE] = [number for number, _ in lines]
-        if form.model_fields_set:  # of ours a cell is read as its parameter wants it
-            for column in names:
-                frame[column] = as_numbers(frame[column].where(frame[column] != ""))
-    else:
-        frame, data = read(file, form.reader), file.read_bytes()
-        frame = frame.assign(**{LINE: range(1, len(frame) + 1)})
-    lacking = [each for each in form.needed if each not in frame.columns]
-    if form.melt and not any(re.fullmatch(form.melt.columns, str(each)) for each in frame.columns):
-        lacking.append("of times")
-    if lacking:
-        its = ", ".join(str(each) for each in frame.columns if each != LINE)
-        its = shorten(its, 300, placeholder=" ...")
-        raise AnotherForm(
-            f"{file}: is no file of {form.title}: it has no column {lacking[0]}; its columns are {its}"
-        )
-    frame = frame.assign(**{each: math.nan for each in form.known if each not in frame.columns})
-    frame = derived(form, frame, file).assign(**{ASIDE: ""})
-    for reason, condition in form.left_out.items():
-        frame.loc[holds(frame, condition, file) & (frame[ASIDE] == ""), ASIDE] = reason
-    return data, frame
+        if not is_value:
+            whole = "for more, describe the file in bench/interop/formats"
+            raise UserError(f"--map {each}: give COLUMN=VALUE, as ms=time_ms or dtype=float16; {whole}")
+        if column_of(column) in UNITS:  # this one is the time, whatever else there is
+            values = {name: value for name, value in values.items() if name not in TIMES}
+        values[column_of(column)] = text
+    return form.model_copy(update={"values": values}) if maps else form
 
 
 def lines_of(
-    file: Path, frame: pd.DataFrame, form: Format, tool: str, ours: Collection[str]
+    file: Path, frame: pd.DataFrame, form: Format, ours: Collection[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line that is not left out, and its number, by our columns; `ours` are all that there are.
+    """Each line and its number, by our columns; `ours` are all that there are.
 
     UserError for columns that are none. Of a tool's file, and beside `--map`, others are passed over.
     """
+    theirs = frame.columns.difference([LINE, DEVICE], sort=False)
     columns = {}
     for column, of in form.values.items():
-        is_theirs = isinstance(of, str) and of in frame.columns
+        is_theirs = isinstance(of, str) and of in theirs
         columns[column] = frame[of] if is_theirs else values_of(frame, of, file)
     possible = dict.fromkeys([*NEEDED, *ours])
-    if not tool:
+    if not form.title:
         timed = any(name in TIMES for name in columns)
-        for theirs in frame.columns.difference([LINE, ASIDE], sort=False):
-            name = column_of(theirs)
+        for each in theirs:
+            name = column_of(each)
             if not form.values or (name in possible and not (timed and name in TIMES)):
-                columns.setdefault(name, frame[theirs])
-    if mistake := _mistake(list(columns), possible, frame if form.values else None):
+                columns.setdefault(name, frame[each])
+    if mistake := _mistake(list(columns), possible, frame[theirs] if form.values else None):
         raise UserError(f"{file}:1: {mistake}")
     unit = next((name for name in columns if name in UNITS), "")
     cells = {"time" if name == unit else name: column.tolist() for name, column in columns.items()}
-    for place, (line, aside) in enumerate(zip(frame[LINE], frame[ASIDE], strict=True)):
-        if not aside:
-            given = {
-                name: plain(of[place])
-                for name, of in cells.items()
-                if of[place] is not None and of[place] == of[place] and of[place] != ""
-            }
-            yield line, given | {"unit": unit or column_of(str(given.get("unit")))}
+    for place, line in enumerate(frame[LINE]):
+        given = {
+            name: plain(of[place])
+            for name, of in cells.items()
+            if of[place] is not None and of[place] == of[place] and of[place] != ""
+        }
+        yield line, given | {"unit": unit or column_of(str(given.get("unit")))}
 
 
-def cells_of(file: Path) -> tuple[bytes, list[str], list[tuple[int, list[str]]]]:
-    """(a CSV file, the names of its columns, each line that is not empty: its number, cells without blanks).
+def content(file: Path) -> bytes:
+    """The bytes of a file; UserError if it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def cells_of(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """(the names of a CSV file's columns, each line that is not empty: its number, cells without blanks).
 
     Separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark. UserError
     for what is no such table.
     """
     try:
-        data = file.read_bytes()
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+        text = content(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: is not text in UTF-8 (byte {error.start})") from error
     delimiter = max(",;\t", key="".join(text.lstrip().splitlines()[:1]).count)
@@ -217,7 +169,7 @@ def cells_of(file: Path) -> tuple[bytes, list[str], list[tuple[int, list[str]]]]
     for number, cells in lines:
         if len(cells) != len(names):
             raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")
-    return data, names, lines
+    return names, lines
 
 
 def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFrame | None) -> str:
@@ -231,7 +183,7 @@ def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFra
     lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
     if lacking and theirs is not None:
         words = " ".join(f"--map {name}=..." for name in lacking)
-        cells = theirs.drop(columns=[LINE, ASIDE]).iloc[:1].items()
+        cells = theirs.iloc[:1].items()
         columns = ", ".join(f"{name} {quoted(plain(cell.iloc[0]))}" for name, cell in cells)
         return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {columns}"
     if lacking[:1] and lacking[0] in NEEDED:

@@ -1,40 +1,49 @@
-"""Import of times from a file of somebody else's. Every mistake is reported before anything is written."""
+"""Import of times from one file of one's own or of a tool (bench/interop/file_format.py).
+
+Every mistake is reported before anything is written.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from bench.device.datasheet import Datasheet, find_datasheet, gpu_named, near_gpus, slug_of
 from bench.errors import UserError, suggestion
-from bench.format import count_text
-from bench.interop.file_format import ASIDE, UNITS, described, frame_of, lines_of, value
+from bench.interop.file_format import (
+    UNITS,
+    Format,
+    cells_of,
+    content,
+    described,
+    lines_of,
+    value,
+)
+from bench.interop.import_source import Aside, ImportedTiming, SourceImport, SourceOutcome
 from bench.interop.imported_rows import (
-    FOLDER,
     POSSIBLE,
-    Imported,
-    declared,
-    device_columns,
-    foreign_row,
+    above,
     problem_from,
     source_text,
     times_possible,
-    without_datasheet,
     wrong,
 )
-from bench.spec import DeviceKind, Problem, Unknown, parameters_text
-from bench.store.schema import Measurement
+from bench.interop.readers import as_numbers
+from bench.interop.source_file import LINE, Source, Table, Timing
+from bench.spec import DeviceKind, Problem, Unknown
 from bench.sweep.grammar import Cache, Role
 from bench.sweep.load import SWEEP_NAME, Find
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LIKELY = 0.01
 """Share of the datasheet's rate from which another unit is asked for; assumed."""
@@ -111,6 +120,11 @@ class ImportedLine(BaseModel, extra="allow"):
         return float(amount)
 
 
+UNKNOWN = Timing(by="wall", statistic="median", cache="warm")
+UNSAID = dict.fromkeys(("timed_by", "statistic", "clocks", "time_includes"))
+"""Columns of a row that `UNKNOWN` would fill and no file says."""
+
+
 def imported(
     file: Path,
     results: Path,
@@ -118,90 +132,109 @@ def imported(
     find: Find,
     name: str = "",
     maps: Sequence[str] = (),
-) -> tuple[list[Imported], list[str]]:
-    """(each device's rows with their file below `results`, remarks for the user).
+) -> SourceOutcome:
+    """The rows of a file, to be saved below `results`, and what was set aside.
 
     `name` is that of a described format, `maps` what `--map` says. The run's name is a hash of the file and
     of these, so that importing it again is noticed. UserError names the line.
     """
-    form = described(name, maps)
-    data, frame = frame_of(file, form, name)
-    run_id = f"{name or 'csv'}-{hashlib.sha256(data + ' '.join(maps).encode()).hexdigest()[:12]}"
-    parameters = sorted({name for operator in operators for name in find(operator).model_fields})
-    ours = [*ImportedLine.model_fields, *UNITS, *parameters]
-    lines = lines_of(file, frame, form, name, ours)
-    aside: dict[str, list[float]] = defaultdict(list)
-    for reason in filter(None, frame[ASIDE]):
-        aside[reason].append(0.0)
-    rows: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    seen: dict[tuple[str, str], int] = {}
-    devices: dict[str, str] = {}
-    for line, given in lines:
-        try:
-            row, times, question = _row(ImportedLine.model_validate(given), file.name, run_id, find, name)
-            if question:
-                aside[question].append(times)
-                continue
-            if (other := devices.setdefault(row.device, row.device_name)) != row.device_name:
-                raise UserError(f"{row.device_name!r} was {other!r} further up; write one device one way")
-            if (first := seen.setdefault((row.device, row.case), line)) != line and not name:
-                raise UserError(f"is the case of line {first} again; one line a case")
-            rows[row.device][row.case].append(row)
-        except ValidationError as error:
-            raise UserError(f"{file}:{line}: {wrong(error, 'a line')}") from error
-        except (UserError, Unknown) as error:
-            raise UserError(f"{file}:{line}: {error}") from error
-    reasons = [
-        f"set aside {count_text(len(times), 'line')}: "
-        + (f"up to {max(times):,.3g} times {reason}" if max(times) else reason)
-        for reason, times in aside.items()
-    ]
-    if not rows:
-        raise UserError(f"{file}: {'; '.join(reasons) or 'has no line below its first'}")
-    made = []
-    for device, cases in rows.items():  # of a case's several times the median counts
-        kept = [replace(of[0], median_s=median(row.median_s or 0.0 for row in of)) for of in cases.values()]
-        path = results / FOLDER / device / f"{run_id}.parquet"
-        made.append(Imported(path, kept, declared(kept, find)))
-    gpus = [each.rows[0].device_name for each in made if each.rows[0].device_kind == "cuda"]
-    return made, [*reasons, *without_datasheet(gpus)]
-
-
-def _row(
-    line: ImportedLine, file: str, run_id: str, find: Find, foreign: str
-) -> tuple[Measurement, float, str]:
-    """(the row of a line; how many times as fast as possible, and the question that this raises, if so).
-
-    UserError or Unknown if its parameters, implementation and device do not fit. A tool whose files are
-    described may name implementations that are not ours.
-    """
-    problem = problem_from(find(line.operator), line.model_extra or {})
-    if isinstance(problem, str):
-        raise UserError(problem)
-    sheet = find_datasheet(line.device)
-    ours = [each.name for each in problem.implementations]
-    if foreign and line.implementation not in ours:
-        kind, name = _kind(line, ("cpu", "cuda"), sheet), re.sub(r"[^\w.+-]+", "-", line.implementation)
-    else:
-        name = line.implementation
-        kind = _kind(line, problem.implementation(name).devices, sheet)
-        if missing := problem.missing(name, kind, sheet.capability if sheet else None):
-            raise UserError(missing)
-    seconds = line.seconds(problem)
-    times, what = max(times_possible(problem, seconds, sheet, line.cache), default=(0.0, ""))
-    who = line.source or file
-    row = foreign_row(
-        {
-            **problem.facts(name),
-            **device_columns(line.device, kind, sheet),
-            **line.model_dump(include={"sweep", "role", "cache", "threads", "low_s", "high_s", "driver"}),
-            **{"parameters": parameters_text(problem.parameters()), "configuration": line.configuration},
-            **{"run_id": run_id, "protocol": f"{who}, imported", "median_s": seconds},
-            **{"source": source_text(who, f"{file} ({run_id})", line.note)},
-            **{"libraries": line.library, "utc": line.date},
-        }
+    digest = hashlib.sha256(content(file) + " ".join(maps).encode()).hexdigest()[:12]
+    source = Source(
+        **{"name": name or "csv", "who": file.name, "commit": digest, "timing": UNKNOWN},
+        **{"repository": "", "licence": "", "paths": (), "tables": ()},
     )
-    return row, times, f"{what}: {_meant(line.unit, times)}" if times > POSSIBLE else ""
+    parameters = sorted({name for operator in operators for name in find(operator).model_fields})
+    made = _FileImport(source, find, ours=[*ImportedLine.model_fields, *UNITS, *parameters])
+    made.add_file(described(name, maps), file, {}, Path(file.name))
+    return made.gathered(results)
+
+
+@dataclass
+class _FileImport(SourceImport):
+    """One file, whose lines say each for itself what a source's description says of all lines of a table.
+
+    It is a source that is known by a hash of its content. A line with a mistake is refused.
+    """
+
+    ours: Collection[str] = ()
+    """Every column that a line may have."""
+    seen: dict[tuple[object, ...], tuple[int, ImportedTiming]] = field(default_factory=dict)
+    """Case -> its first line."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Device -> how its name is written."""
+
+    def cells(self, table: Table, path: Path) -> pd.DataFrame:
+        """The lines with their numbers; of our CSV cells stay as they are, since parameters want them so."""
+        import pandas as pd
+
+        if table.reader.kind != "csv":
+            frame = super().cells(table, path)
+            return frame.assign(**{LINE: range(1, len(frame) + 1)})
+        names, lines = cells_of(path)
+        frame = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=object)
+        for name in names if table.model_fields_set else ():
+            frame[name] = as_numbers(frame[name].where(frame[name] != ""))
+        return frame.assign(**{LINE: [number for number, _ in lines]})
+
+    def lines(
+        self, table: Table, frame: pd.DataFrame, path: Path, aside: Counter[Aside]
+    ) -> Iterator[tuple[ImportedTiming, float, str]]:
+        """The case and seconds of each line; UserError names the line that is wrong."""
+        assert isinstance(table, Format)
+        for line, given in lines_of(path, frame, table, self.ours):
+            try:
+                timed, seconds, question = self._timed(ImportedLine.model_validate(given), table.title)
+                if question:
+                    aside[Aside(timed.device, timed.problem.operator, question)] += 1
+                    continue
+                device = slug_of(timed.device)
+                if (other := self.names.setdefault(device, timed.device)) != timed.device:
+                    raise UserError(f"{timed.device!r} was {other!r} further up; write one device one way")
+                columns = dict(timed.columns)
+                case = device, timed.problem, timed.implementation, columns["sweep"], columns["cache"]
+                first, timed = self.seen.setdefault(case, (line, timed))
+                if first != line and not table.title:
+                    raise UserError(f"is the case of line {first} again; one line a case")
+            except ValidationError as error:
+                raise UserError(f"{path}:{line}: {wrong(error, 'a line')}") from error
+            except (UserError, Unknown) as error:
+                raise UserError(f"{path}:{line}: {error}") from error
+            yield timed, seconds, ""
+
+    def run_id(self, timed: ImportedTiming) -> str:
+        """The name of the file's run, on whatever device."""
+        return f"{self.source.name}-{self.source.commit}"
+
+    def _timed(self, line: ImportedLine, is_tool: str) -> tuple[ImportedTiming, float, str]:
+        """(a line's case, its seconds, the question that these raise if no device can be so quick).
+
+        UserError or Unknown if its parameters, implementation and device do not fit. A tool whose files are
+        described may name implementations that are not ours.
+        """
+        problem = problem_from(self.find(line.operator), line.model_extra or {})
+        if isinstance(problem, str):
+            raise UserError(problem)
+        sheet = find_datasheet(line.device)
+        ours = [each.name for each in problem.implementations]
+        if is_tool and line.implementation not in ours:
+            kind, name = _kind(line, ("cpu", "cuda"), sheet), re.sub(r"[^\w.+-]+", "-", line.implementation)
+        else:
+            name = line.implementation
+            kind = _kind(line, problem.implementation(name).devices, sheet)
+            if missing := problem.missing(name, kind, sheet.capability if sheet else None):
+                raise UserError(missing)
+        seconds = line.seconds(problem)
+        times, what = max(times_possible(problem, seconds, sheet, line.cache), default=(0.0, ""))
+        question = f"{above(what)}: {_meant(line.unit, times)}" if times > POSSIBLE else ""
+        who = line.source or self.source.who
+        origin = f"{self.source.who} ({self.source.name}-{self.source.commit})"
+        columns = {
+            **line.model_dump(include={"sweep", "role", "cache", "threads", "low_s", "high_s", "driver"}),
+            **{"device_kind": kind, "configuration": line.configuration, "utc": line.date, **UNSAID},
+            **{"protocol": f"{who}, imported", "source": source_text(who, origin, line.note)},
+        }
+        timing = ImportedTiming(line.device, problem, name, UNKNOWN, line.library, tuple(columns.items()))
+        return timing, seconds, question
 
 
 def _meant(unit: str, times: float) -> str:

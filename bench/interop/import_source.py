@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
@@ -23,6 +24,7 @@ from bench.interop.imported_rows import (
     FOLDER,
     POSSIBLE,
     Imported,
+    above,
     declared,
     device_columns,
     foreign_row,
@@ -32,8 +34,16 @@ from bench.interop.imported_rows import (
     without_datasheet,
 )
 from bench.interop.readers import AnotherForm, read
-from bench.interop.sampling import SAMPLE, stratified_sample
-from bench.interop.source_file import IN_A_SECOND, Entry, NothingRead, Source, Table, Timing
+from bench.interop.source_file import (
+    DEVICE,
+    IN_A_SECOND,
+    LINE,
+    Entry,
+    NothingRead,
+    Source,
+    Table,
+    Timing,
+)
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.load import Find, load_all, select
@@ -81,15 +91,13 @@ class SourceOutcome:
     """Files that are left out, and devices without a datasheet."""
 
 
-def imported(
-    source: Source, folder: Path, results: Path, find: Find, operator: str = "", sample: bool = False
-) -> SourceOutcome:
+def imported(source: Source, folder: Path, results: Path, find: Find, operator: str = "") -> SourceOutcome:
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
-    `operator`: of this one alone; `sample`: no more of each than the description says. UserError if there is
-    no such folder, NothingRead if it holds no file of this source that can be read.
+    `operator`: of this one alone. UserError if there is no such folder, NothingRead if it holds no file of
+    this source that can be read.
     """
-    return _Import(source, find, operator, sample).outcome(folder, results)
+    return SourceImport(source, find, operator).outcome(folder, results)
 
 
 def calibration_shapes(sweeps: Iterable[str], find: Find) -> dict[str, str]:
@@ -101,11 +109,12 @@ def calibration_shapes(sweeps: Iterable[str], find: Find) -> dict[str, str]:
 
 
 @dataclass
-class _Import:
+class SourceImport:
+    """Files of a source on their way to rows."""
+
     source: Source
     find: Find
-    operator: str
-    sample: bool
+    operator: str = ""
     outcomes: SourceOutcome = field(default_factory=SourceOutcome)
     times: dict[ImportedTiming, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[ImportedTiming, str] = field(default_factory=dict)
@@ -116,8 +125,7 @@ class _Import:
     @cached_property
     def calibration(self) -> dict[str, str]:
         """See `calibration_shapes`."""
-        sweeps = self.source.calibrates
-        return calibration_shapes(sweeps[:1] if self.sample else sweeps, self.find)
+        return calibration_shapes(self.source.calibrates, self.find)
 
     def outcome(self, folder: Path, results: Path) -> SourceOutcome:
         """See `imported`."""
@@ -127,7 +135,7 @@ class _Import:
         another: dict[Path, AnotherForm] = {}
         for table, path, named in self._files(folder):
             try:
-                self._read(table, path, named, path.relative_to(folder))
+                self.add_file(table, path, named, path.relative_to(folder))
                 were_read.add(path)
             except AnotherForm as refusal:
                 if table.reader.kind != "documents":  # most documents hold no times
@@ -141,8 +149,7 @@ class _Import:
                 f"{folder}: holds no file of {self.source.name} that could be read{reasons}; "
                 f"its files are those of {self.source.repository} below {', '.join(self.source.paths)}"
             )
-        self._gather(results)
-        return self.outcomes
+        return self.gathered(results)
 
     def _files(self, folder: Path) -> Iterator[tuple[Table, Path, dict[str, str]]]:
         """Each file of a table, with the named groups of its path."""
@@ -166,40 +173,22 @@ class _Import:
         for (number, _), (_, path, named) in newest.items():
             yield self.source.tables[number], path, named
 
-    def _read(self, table: Table, path: Path, named: dict[str, str], place: Path) -> None:
-        frame = read(path, table.reader)
-        if missing := [name for name in table.needed if name not in frame.columns]:
-            raise AnotherForm(
-                f"{path}: lacks the column {missing[0]}; it has {', '.join(map(str, frame.columns))}"
-            )
-        strange = [name for name in frame.columns if name not in table.known]
-        if table.columns and strange and table.reader.kind != "documents":
-            raise AnotherForm(
-                f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
-            )
-        lacking = {name: math.nan for name in table.known if name not in frame.columns}
-        frame = frame.assign(**lacking, **named, release=self.source.commit)
-        frame = derived(table, frame, path)
-        device = as_text(values_of(frame, table.device, path)).map(
-            lambda name: self.source.devices.get(name, name)
-        )
-        frame["l2_byte"] = device.map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
+    def add_file(self, table: Table, path: Path, named: dict[str, str], place: Path) -> None:
+        """Add the times of a file and what is set aside of it; `named` are further columns.
+
+        UserError, and nothing is added, if the file is not as described.
+        """
+        frame = derived(table, self.frame(table, path).assign(**named), path)
+        names = as_text(values_of(frame, table.device, path))
+        frame[DEVICE] = names.map(lambda name: self.source.devices.get(name, name))
         aside: Counter[Aside] = Counter()
-        lines: list[tuple[ImportedTiming, float, str]] = []
-        taken = frame.index != frame.index  # nothing yet
         for reason, condition in table.left_out.items():
-            out = holds(frame, condition, path) & ~taken
-            aside += _counted(device[out], reason)
-            taken |= out
-        rest, used = ~taken, taken
-        for entry in table.rows:
-            chosen = rest & holds(frame, entry.where, path)
-            used = used | chosen
-            if chosen.any() and self.operator in ("", entry.operator):
-                part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
-                lines += self._entry(table, entry, part, device[part.index], path, aside)
+            out = holds(frame, condition, path)
+            aside += _counted(frame[out], reason)
+            frame = frame[~out]
+        lines = list(self.lines(table, frame, path, aside))
         # Only now is it certain that the file is as described.
-        self.outcomes.aside += aside + _counted(device[~used], UNDESCRIBED)
+        self.outcomes.aside += aside
         where = str(place if table.origin == "file" else place.parent)
         for timed, seconds, kernels in lines:
             self.times[timed].append(seconds)
@@ -207,16 +196,45 @@ class _Import:
             if kernels:
                 self.kernels[timed] = kernels
 
-    def _entry(
-        self,
-        table: Table,
-        entry: Entry,
-        frame: pd.DataFrame,
-        device: pd.Series,
-        path: Path,
-        aside: Counter[Aside],
+    def frame(self, table: Table, path: Path) -> pd.DataFrame:
+        """The columns that a file has, and empty ones for those that it need not have."""
+        frame = self.cells(table, path)
+        has = [str(name) for name in frame.columns if name != LINE]
+        lacking = [name for name in table.needed if name not in has]
+        if table.melt and not any(re.fullmatch(table.melt.columns, name) for name in has):
+            lacking.append(f"like {table.melt.columns}")
+        if lacking:
+            columns = shorten(", ".join(has), 300, placeholder=" ...")
+            raise AnotherForm(f"{path}: lacks the column {lacking[0]}; it has {columns}")
+        strange = [name for name in has if name not in table.known]
+        if strange and table.complete:
+            raise AnotherForm(
+                f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
+            )
+        return frame.assign(**{name: math.nan for name in table.known if name not in has})
+
+    def cells(self, table: Table, path: Path) -> pd.DataFrame:
+        """The lines of a file as its reader gives them."""
+        return read(path, table.reader)
+
+    def lines(
+        self, table: Table, frame: pd.DataFrame, path: Path, aside: Counter[Aside]
     ) -> Iterator[tuple[ImportedTiming, float, str]]:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
+        cache_byte = frame[DEVICE].map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
+        frame = frame.assign(release=self.source.commit, l2_byte=cache_byte)
+        used = frame.index != frame.index  # none yet
+        for entry in table.rows:
+            chosen = holds(frame, entry.where, path)
+            used = used | chosen
+            if chosen.any() and self.operator in ("", entry.operator):
+                part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
+                yield from self._entry(table, entry, part, path, aside)
+        aside += _counted(frame[~used], UNDESCRIBED)
+
+    def _entry(
+        self, table: Table, entry: Entry, frame: pd.DataFrame, path: Path, aside: Counter[Aside]
+    ) -> Iterator[tuple[ImportedTiming, float, str]]:
         names = list(entry.parameters)
         values = [
             values_of(frame, value, path) for value in (*entry.parameters.values(), *entry.result.values())
@@ -227,7 +245,7 @@ class _Import:
         timing = table.timing or self.source.timing
         texts = (entry.implementation, table.libraries, entry.kernels)
         described = (as_text(values_of(frame, value, path)) for value in texts)
-        columns = (device, *described, seconds, fewer, *values)
+        columns = (frame[DEVICE], *described, seconds, fewer, *values)
         kind = self.find(entry.operator)
         problem_of = cache(lambda values: problem_from(kind, dict(zip(names, values, strict=True))))
         result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
@@ -243,13 +261,12 @@ class _Import:
                 result = result_of(given[len(names) :])
                 yield ImportedTiming(name, problem, implementation, timing, library, result), second, kernel
 
-    def _gather(self, results: Path) -> None:
-        """Make rows of the times; of a case's several times the median counts."""
+    def gathered(self, results: Path) -> SourceOutcome:
+        """The rows of the times; of a case's several times the median counts."""
         runs: dict[tuple[str, str], list[ImportedTiming]] = defaultdict(list)
         shortest: dict[tuple[str, Timing], float] = {}
         for timed, seconds in self.times.items():
-            usual = f"{self.source.name}-{self.source.commit[:7]}-{self.source.timings[timed.timing]}"
-            runs[timed.device, (timed.run or usual) + "-sample" * self.sample].append(timed)
+            runs[timed.device, self.run_id(timed)].append(timed)
             if "launch" in timed.timing.includes and timed.problem.arithmetic != "unbounded":
                 key = timed.device, timed.timing
                 shortest[key] = min(shortest.get(key, timed.timing.overhead_s), median(seconds))
@@ -262,33 +279,23 @@ class _Import:
             self._run(results, run_id, cases, shortest.get((device, cases[0].timing)))
             for (device, run_id), cases in runs.items()
         )
-        self.outcomes.remarks += without_datasheet(device for device, _ in runs)
+        gpus = (name for (name, _), (of, *_) in runs.items() if ("device_kind", "cpu") not in of.columns)
+        self.outcomes.remarks += without_datasheet(gpus)
+        return self.outcomes
+
+    def run_id(self, timed: ImportedTiming) -> str:
+        """The name of the run that a case belongs to."""
+        usual = f"{self.source.name}-{self.source.commit[:7]}-{self.source.timings[timed.timing]}"
+        return timed.run or usual
 
     def _run(
         self, results: Path, run_id: str, cases: list[ImportedTiming], overhead_s: float | None
     ) -> Imported:
-        kept, drawn = self._sampled(cases)
-        rows = [self._row(timed, run_id, overhead_s, drawn) for timed in kept]
-        folder = results if self.sample else results / FOLDER
-        return Imported(folder / rows[0].device / f"{run_id}.parquet", rows, declared(rows, self.find))
+        rows = [self._row(timed, run_id, overhead_s) for timed in cases]
+        path = results / FOLDER / rows[0].device / f"{run_id}.parquet"
+        return Imported(path, rows, declared(rows, self.find))
 
-    def _sampled(self, cases: list[ImportedTiming]) -> tuple[list[ImportedTiming], str]:
-        """Down-sample a run: (calibrating rows and SAMPLE others, a sentence about the sample)."""
-        by = self.source.samples.get(cases[0].problem.operator) if self.sample else None
-        if not by:
-            return cases, ""
-        sizes = {
-            timed: " ".join(str(getattr(timed.problem, name)) for name in by)
-            for timed in cases
-            if self.facts(timed.problem, timed.implementation)["parameters"] not in self.calibration
-        }
-        drawn = stratified_sample({size: float(timed.problem.flop) for timed, size in sizes.items()})
-        kept = [timed for timed in cases if timed not in sizes or sizes[timed] in drawn]
-        calibrates = len(sizes) < len(cases)
-        how = f"all that calibrate and {SAMPLE} drawn" if calibrates else f"those of {SAMPLE} sizes"
-        return kept, f"a sample: {len(kept)} of {len(cases)} rows, {how}"
-
-    def _row(self, timed: ImportedTiming, run_id: str, overhead_s: float | None, drawn: str) -> Measurement:
+    def _row(self, timed: ImportedTiming, run_id: str, overhead_s: float | None) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
         facts = self.facts(problem, timed.implementation)
         counts = facts | {"ring_byte": facts["byte"]}
@@ -305,7 +312,6 @@ class _Import:
                     " and ".join(self.files[timed.run or timed]),
                     "" if source.installed else f"{source.repository} {source.commit[:7]}",
                     source.licence,
-                    drawn,
                 ),
                 "libraries": timed.libraries,
                 "sweep": f"imported/{source.name}/{problem.operator}",
@@ -336,9 +342,9 @@ def _implausible(
     if not (math.isfinite(seconds) and seconds > 0):
         return "no time above zero"
     rates = times_possible(problem, seconds, sheet, timing.cache, fewer)
-    return next((f"faster than {POSSIBLE:.0%} of {what}" for times, what in rates if times > POSSIBLE), "")
+    return next((above(what) for times, what in rates if times > POSSIBLE), "")
 
 
-def _counted(devices: pd.Series, reason: str) -> Counter[Aside]:
+def _counted(lines: pd.DataFrame, reason: str) -> Counter[Aside]:
     """Lines of no operator, by device."""
-    return Counter({Aside(name, "", reason): count for name, count in Counter(devices.tolist()).items()})
+    return Counter(Aside(name, "", reason) for name in lines[DEVICE].tolist())

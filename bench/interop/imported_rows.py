@@ -87,6 +87,11 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
     return Measurement(**(nothing | {"seed": 0, "role": "measurement", "status": "ok"} | dict(columns)))
 
 
+def above(rate: str) -> str:
+    """The sentence on a time that is too short for this rate of the datasheet."""
+    return f"faster than {POSSIBLE:.0%} of {rate}"
+
+
 def times_possible(
     problem: Problem, seconds: float, sheet: Datasheet | None, cache: str, fewer_flop: bool = False
 ) -> Iterator[tuple[float, str]]:

@@ -17,8 +17,10 @@ A value is a constant; a text that begins with `=`, which is an expression over 
     rows       what is timed: a line gives a row for each entry whose `where` holds
     left_out   reason -> `where`: lines that are not imported, and why
 
-Two more columns are there: `release`, the source's commit or its package's version, and for `rows` `l2_byte`,
+For `rows` two more columns are there: `release`, the source's commit or its package's version, and `l2_byte`,
 the size of the device's last-level cache.
+
+Files of one's own (bench/interop/file_format.py) are described in the same words.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from bench.sweep.grammar import Cache
 FOLDER = Path(__file__).with_name("sources")
 IN_A_SECOND: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 Value = str | int | float | bool
+LINE, DEVICE = "number of the line", "device of the row"
+"""Columns of lines beside their own: of one's own files, whose mistakes are told by lines, and of sources."""
 
 
 def _regex(text: str) -> str:
@@ -131,9 +135,11 @@ class Reader(_Part):
     """workbook: what is left out of names of columns; one of which nothing is left is no column."""
 
 
-class Lines(_Part):
-    """What the lines of a file have, and what is added to them."""
+class Table(_Part):
+    """One kind of file: what its lines have, what is added to them, and what is timed."""
 
+    files: Regex = ""
+    reader: Reader
     columns: tuple[str, ...] = ()
     melt: Melt | None = None
     split: dict[str, str] = Field(default_factory=dict)
@@ -141,6 +147,13 @@ class Lines(_Part):
     lookup: dict[str, Lookup] = Field(default_factory=dict)
     let: dict[str, str] = Field(default_factory=dict)
     left_out: dict[str, str] = Field(default_factory=dict)
+    device: Value = ""
+    libraries: Value = ""
+    timing: Timing | None = None
+    """How it was timed, where that differs from the source's."""
+    origin: Literal["file", "folder"] = "file"
+    """What a row names as its origin: its file, or the folder of that."""
+    rows: tuple[Entry, ...] = ()
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
@@ -152,19 +165,10 @@ class Lines(_Part):
         """Every column that a file may have."""
         return frozenset(name.removesuffix("?") for name in self.columns)
 
-
-class Table(Lines):
-    """One kind of file."""
-
-    files: Regex
-    reader: Reader
-    device: Value
-    libraries: Value = ""
-    timing: Timing | None = None
-    """How it was timed, where that differs from the source's."""
-    origin: Literal["file", "folder"] = "file"
-    """What a row names as its origin: its file, or the folder of that."""
-    rows: tuple[Entry, ...]
+    @property
+    def complete(self) -> bool:
+        """Whether a file may have no other columns."""
+        return bool(self.columns) and self.reader.kind != "documents"
 
     def match(self, path: Path) -> re.Match[str] | None:
         """Whether a file at this path below the source's folder is of this kind, and its named groups."""
@@ -192,9 +196,7 @@ class Source(_Part):
     usual: str = ""
     """The operator that is imported unless another is given; empty: all."""
     calibrates: tuple[str, ...] = ()
-    """Sweeps that calibrate the model: rows of their cases are rows of theirs. A sample has the first's."""
-    samples: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Operator -> parameters by which a sample of it is drawn: rows that agree in them stay together."""
+    """Sweeps that calibrate the model: rows of their cases are rows of theirs."""
     tables: tuple[Table, ...]
 
     @cached_property

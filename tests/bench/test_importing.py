@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.interop.import_source import calibration_shapes
-from bench.interop.sampling import SAMPLE
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
 
@@ -104,7 +103,7 @@ def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance:
         ("imported", "nvidia-h200"),
         ("imported", "nvidia-l40s"),
     ]
-    assert (code, err) == (0, "") and "aiconfigurator: 18 rows of 2 files in " in told
+    assert (code, err) == (0, "") and "aiconfigurator: 18 rows in 2 files\n" in told
     before = [path.read_bytes() for path in files]
     for path in files:
         frame = read_frame([path])
@@ -121,7 +120,7 @@ def test_all_sources_are_those_of_a_folder_and_the_installed_package(
     put(folder, "h200_sxm", table(shapes(chance, 3), H200))
     words = ["import", "all", str(tmp_path / "nothing"), "--bench-results", str(tmp_path / "out")]
     done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0 and "aiconfigurator: 3 rows of 1 files in " in done.stdout
+    assert done.exit_code == 0 and "aiconfigurator: 3 rows in 1 file\n" in done.stdout
     assert "neusight: left out: " in done.stderr and "aiconfigurator: left out" not in done.stderr
     done = CliRunner().invoke(app, ["import", "neusight"])
     assert done.exit_code == 2 and done.stderr.startswith(
@@ -175,41 +174,3 @@ def test_a_bad_table_does_not_hide_the_others(
     (line,) = [line for line in (told + err).splitlines() if says in line]
     assert code == 0 and (line.startswith(f"left out {bad}: ") or line == says)
     assert set(read_frame([tmp_path / "out"])["device"]) == {"nvidia-h200"}
-
-
-def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
-    folder: Path, tmp_path: Path, chance: np.random.Generator
-) -> None:
-    calibrating = [json.loads(text) for text in calibration_shapes([CALIBRATION], kernels.problem)]
-    more = [json.loads(text) for text in calibration_shapes(CALIBRATIONS, kernels.problem)]
-    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 100.0} for p in more])
-    every = pd.concat([shapes(chance, 700), known]).drop_duplicates(["m", "n", "k"], keep="last")
-    put(folder, "h200_sxm", table(every, H200))
-    # The same shapes in another order, and other times.
-    put(folder, "l40s", table(every.sample(frac=1, random_state=1).assign(latency=300.0), L40S))
-    for name in ("one", "two"):
-        code, told, err = said("--sample", tmp_path / name)
-        assert (code, err) == (0, "") and f"{2 * (64 + SAMPLE)} rows of 2 files in " in told
-    one, two = (read_frame([tmp_path / name]) for name in ("one", "two"))
-    pd.testing.assert_frame_equal(one, two)
-    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.parquet"))
-    assert [path.parts[0] for path in files] == ["nvidia-h200", "nvidia-l40s"]
-    assert all(path.stem.endswith("-sample") for path in files)
-    by_device = {device: some for device, some in one.groupby("device")}
-    for some in by_device.values():
-        assert (some["sweep"] == CALIBRATION).sum() == 64 and (some["sweep"] == OTHERS).sum() == SAMPLE
-        assert some["source"].str.contains(f"a sample: {64 + SAMPLE} of {len(every)} rows").all()
-        # Evenly: no octave of FLOP gives two more than another that still has some to give.
-        octave = np.log2(2.0 * every["m"] * every["n"] * every["k"]).astype(int)
-        there = {(m, n, k) for m, n, k in every[["m", "n", "k"]].itertuples(index=False)}
-        calibrate = {(p["n"], p["m"], p["k"]) for p in calibrating}
-        offered = octave[
-            [size not in calibrate for size in every[["m", "n", "k"]].itertuples(index=False, name=None)]
-        ]
-        drawn = some[some["sweep"] == OTHERS]
-        taken = np.log2(drawn["flop"].astype(float)).astype(int).value_counts()
-        left = {o: n - taken.get(o, 0) for o, n in offered.value_counts().items()}
-        assert taken.max() - min(taken.get(o, 0) for o, n in left.items() if n) <= 1
-        assert set(map(their_size, some.itertuples())) <= there
-    first, second = (set(some["parameters"]) for some in by_device.values())
-    assert first == second

@@ -138,9 +138,10 @@ def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
     file = wrote(tmp_path, HEAD, LINE, LINE.replace("H200", "X9000"))
     code, out, err = said(file, tmp_path / "out")
     assert code == 0
-    *files, then = out.splitlines()
-    assert then == f"now: python -m plots {' '.join(line.partition(': ')[0] for line in files)}"
-    assert len(files) == 2
+    files = [str(path) for path in sorted((tmp_path / "out").rglob("*.parquet"))]
+    assert len(files) == 2 and out.endswith(
+        f"csv: 2 rows in 2 files\nnow: python -m plots {' '.join(files)}\n"
+    )
     assert len(err.splitlines()) == 1
     assert err.startswith("NVIDIA X9000: no file in bench/device/datasheets has this name")
     found = read_frame([tmp_path / "out"]).set_index("device")

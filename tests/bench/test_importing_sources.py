@@ -268,7 +268,7 @@ def test_all_sources_fail_together_if_nothing_can_be_read_of_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is not there, or is already, is no failure, nor one whose lines are of no operator here."""
-    monkeypatch.setattr("bench.cli.import_sources.names", lambda: ["host_transfers", "pipedream"])
+    monkeypatch.setattr("bench.cli.imports.names", lambda: ["host_transfers", "pipedream"])
     table, head = tmp_path / "host_transfers" / "benchmark.csv", "bytes,h2d_pinned_gbps"
     table.parent.mkdir()
 

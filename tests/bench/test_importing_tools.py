@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import kernels
+from bench.interop.file_format import formats
+from bench.interop.import_file import imported
+from bench.interop.import_source import Aside
 from bench.store import parquet
 from tests.bench.test_importing_csv import HEAD, LINE, refusal, said, wrote
 
@@ -45,19 +49,19 @@ FILES: list[Read] = [
     (
         *("cutlass-profiler", CUTLASS, [f"device={H100}"]),
         {("one_nn", "NT", 4096, 2048): 5e-5, ("two_rows", "TN", 2048, 4096): 5e-5},
-        ["did not run", "a data type or a layout", "the datasheet's peak in float16: are these seconds?"],
+        ["did not run", "a data type or a layout", "of the datasheet's peak in float16: are these seconds?"],
     ),
     (
         "google-benchmark",
         GOOGLE,
         [*GEMM, "device=Xeon", "implementation=onednn", "m=arg1", "n=arg1", "k=arg1"],
         {("onednn", "NN", 512, 512): 820e-6, ("onednn", "NN", 64, 64): 9e-6},
-        ["1 line: an aggregate", "1 line: did not run"],
+        ["1: an aggregate", "1: did not run", "1: gemm: repeats a case: the median"],
     ),
     (
         *("nvbench", NVBENCH, [*COPY, "length=axis_values.N"]),
         {("aten", "copy", 67108864): 201e-6},
-        ["1 line: was skipped", "1 line: has no time"],
+        ["1: was skipped", "1: has no time"],
     ),
     (
         *("pytest-benchmark", PYTEST),
@@ -91,9 +95,8 @@ def test_a_tool_s_file_is_read_by_its_description(
     says: list[str],
     tmp_path: Path,
 ) -> None:
-    assert f"looks like a file of {tool}: python -m bench import" in refusal(tmp_path, text)
     file = wrote(tmp_path, text)
-    code, _, err = said(file, tmp_path / "out", *mapped(*maps), tool=tool)
+    code, told, err = said(file, tmp_path / "out", *mapped(*maps), tool=tool)
     assert code == 0, err
     times = {}
     for row in parquet.read_rows(next((tmp_path / "out").rglob("*.parquet"))):
@@ -101,7 +104,9 @@ def test_a_tool_s_file_is_read_by_its_description(
         chosen = [sizes[name] for name in ("layout", "kind", "rows", "length", "m", "n") if name in sizes]
         times[row.implementation, *chosen] = row.median_s
     assert times == {key: pytest.approx(seconds, rel=1e-6) for key, seconds in found.items()}
-    assert all(any(sentence in line for line in err.splitlines()) for sentence in says), err
+    aside = [line for line in told.splitlines() if line.startswith("set aside ")]
+    assert len(aside) == len(says)
+    assert all(any(sentence in line for line in aside) for sentence in says), told
 
 
 def mapped(*words: str) -> list[str]:
@@ -142,25 +147,31 @@ def test_a_time_or_rate_may_have_any_unit(
     assert row.median_s == pytest.approx(190e-6, rel=1e-3)
 
 
-def test_a_map_may_be_a_file(tmp_path: Path) -> None:
-    mapping = tmp_path / "mine.yaml"
-    mapping.write_text(
+def test_a_description_of_one_s_own_is_a_format_as_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in bench/interop/formats is a command of its name."""
+    (tmp_path / "mine.yaml").write_text(
+        "title: my own tool\n"
         "extract: {name: '^(?P<dtype>float16|float32)_(?P<size>\\d+)$'}\n"
         "left_out: {small: size < 100}\n"
         f"values: {{device: {H100}, operator: gemm, implementation: cublas, dtype: dtype, layout: NN,"
         " m: size, n: =2 * size, k: size, milliseconds: took}\n"
     )
+    monkeypatch.setattr("bench.interop.file_format.FORMATS", tmp_path)
     file = wrote(tmp_path, "name,took", "float16_4096,0.4", "float32_64,0.1")
-    code, _, err = said(file, tmp_path / "out", *mapped(str(mapping)))
-    assert code == 0 and "set aside 1 line: small" in err
-    (row,) = parquet.read_rows(next((tmp_path / "out").rglob("*.parquet")))
+    outcome = imported(file, tmp_path / "out", kernels.names(), kernels.problem, "mine")
+    ((row,),) = (each.rows for each in outcome.rows)
+    assert formats() == ["mine"] and outcome.aside == {Aside("", "", "small"): 1}
     assert (row.dtype, row.median_s, json.loads(row.parameters)["n"]) == ("float16", 0.4e-3, 8192)
 
 
 def test_what_is_physically_impossible_is_set_aside_with_the_question_it_raises(tmp_path: Path) -> None:
     head, line = HEAD.replace("seconds", "microseconds"), LINE.replace("64,128,256", "4096,4096,4096")
     quick, slow = line.replace("1e-5", "0.1872"), line.replace("1e-5", "187.2").replace("TN", "NN")
-    question = "up to 742 times the datasheet's peak in bfloat16: are these milliseconds?"
+    question = (
+        "set aside 1: gemm: faster than 105% of the datasheet's peak in bfloat16: are these milliseconds?"
+    )
     assert question in refusal(tmp_path, head, quick)
-    code, _, err = said(wrote(tmp_path, head, quick, slow), tmp_path / "out")
-    assert code == 0 and err.startswith(f"set aside 1 line: {question}")
+    code, told, _ = said(wrote(tmp_path, head, quick, slow), tmp_path / "out")
+    assert code == 0 and f"{question}\n" in told

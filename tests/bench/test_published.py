@@ -60,8 +60,9 @@ class Held(NamedTuple):
 def figure(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """Figure 7 as the CSV importer reads it."""
     folder = tmp_path_factory.mktemp("results")
-    (device,), remarks = imported(FILE, folder, kernels.names(), kernels.problem)
-    assert not remarks and device.save()
+    outcome = imported(FILE, folder, kernels.names(), kernels.problem)
+    (device,) = outcome.rows
+    assert not outcome.remarks and not outcome.aside and device.save()
     return read_frame([folder])
 
 

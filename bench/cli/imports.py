@@ -1,8 +1,7 @@
-"""Commands that import public sources: `python -m bench import neusight FOLDER`, one for each description."""
+"""Commands that import timings of others: `import neusight FOLDER` for each source, and `import csv FILE`."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kernels
-from bench.cli.application import Results, ResultsOption, left_out, remark, show
+from bench.cli.application import ResultsOption, remark, show
 from bench.cli.table import table_lines
 from bench.errors import UserError, unknown
-from bench.format import duration_text
+from bench.format import count_text
+from bench.interop.file_format import described as described_format
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import NothingRead, described, names
 
 if TYPE_CHECKING:
     from bench.interop.import_source import SourceOutcome
 
+MOST_NAMED = 2
+"""Files that are named with the command that draws them."""
 Folder = Annotated[
     Path | None,
     typer.Argument(
@@ -30,7 +32,7 @@ Folder = Annotated[
 ]
 
 
-def command(name: str) -> Callable[..., None]:
+def of_source(name: str) -> Callable[..., None]:
     """The command that imports the source of this name."""
 
     def import_source(
@@ -40,15 +42,39 @@ def command(name: str) -> Callable[..., None]:
             str,
             typer.Option(metavar="OPERATOR", help="Its rows alone. Default: all, of aiconfigurator gemm."),
         ] = "",
-        sample: Annotated[
-            Path | None,
-            typer.Option(metavar="DIR", help="A few hundred rows a GPU, always the same, go below DIR."),
-        ] = None,
     ) -> None:
-        show(_lines(name, folder, bench_results, table, sample))
+        show(_lines(name, folder, bench_results, table))
 
     import_source.__doc__ = f"Public timings, described in bench/interop/sources/{name}.yaml."
     return import_source
+
+
+def of_file(name: str) -> Callable[..., None]:
+    """The command that imports a file of this format; of an empty name: a CSV with our columns."""
+
+    def import_file(
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
+        map_columns: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--map",
+                metavar="COLUMN=VALUE",
+                help="Our column, or a unit, by a column of theirs or a value: ms=time_ms, dtype=float16. "
+                "Repeatable.",
+            ),
+        ] = None,
+        bench_results: ResultsOption = None,
+    ) -> None:
+        from bench.interop.import_file import imported
+        from bench.runner.run import RESULTS
+
+        results, operators = bench_results or RESULTS, kernels.names()
+        outcome = imported(file, results, operators, kernels.problem, name, map_columns or [])
+        show(_saved(name or "csv", file, outcome))
+
+    whose = f"A file of {described_format(name).title}." if name else "Anybody's own numbers from a CSV file."
+    import_file.__doc__ = f"{whose} Nothing is written unless every line is right."
+    return import_file
 
 
 def import_all(
@@ -82,24 +108,6 @@ def import_all(
         raise typer.Exit(1)
 
 
-def agreement(results: Results) -> None:
-    """How far sources agree that timed the same work on the same device: the ratio of their times."""
-    from bench.judge.achieved import agreements
-    from bench.judge.frame import read
-
-    lines = [
-        (
-            *(f"{each.operator}, {each.width}", each.device, each.first, each.second, str(each.cases)),
-            *(f"{each.median:.2f}", f"{each.low:.2f} to {each.high:.2f}"),
-        )
-        for each in agreements(read(results, left_out))
-    ]
-    if not lines:
-        raise UserError("agreement: no two sources of these results timed the same work on the same device")
-    names = ("operator", "device", "first", "second", ">cases", ">second / first", ">80 % of them")
-    show(table_lines(names, lines))
-
-
 def list_sources(wanted: bool) -> None:
     """Print every source with where it is to be had, and end."""
     if not wanted:
@@ -113,28 +121,27 @@ def list_sources(wanted: bool) -> None:
     raise typer.Exit
 
 
-def _lines(
-    name: str, folder: Path | None, results: Path | None, operator: str = "", sample: Path | None = None
-) -> Iterator[str]:
-    """Import one source; what came of it, by device and operator, and what was set aside."""
+def _lines(name: str, folder: Path | None, results: Path | None, operator: str = "") -> Iterator[str]:
+    """Import one source, and tell what came of it."""
     from bench.interop.cloning import installed
-    from bench.interop.import_source import UNDESCRIBED, imported
+    from bench.interop.import_source import imported
     from bench.runner.run import RESULTS
 
-    begun = time.monotonic()
     source = described(name)
     if operator not in ("", *source.operators):
         raise UserError(unknown("table", operator, name, source.operators))
-    if sample and not source.samples:
-        raise UserError(f"{name}: how a sample of it is drawn is not described")
     if folder is None and source.installed:
         source, folder = installed(source)
     if folder is None:
         raise UserError(f"{name}: give the folder of a clone of {source.repository}")
-    outcome = imported(
-        *(source, folder, sample or results or RESULTS, with_imported(kernels.problem)),
-        *(operator or source.usual, sample is not None),
-    )
+    find = with_imported(kernels.problem)
+    return _saved(name, folder, imported(source, folder, results or RESULTS, find, operator or source.usual))
+
+
+def _saved(name: str, place: Path, outcome: SourceOutcome) -> Iterator[str]:
+    """Write the files; what came of it, by device and operator, and what was set aside."""
+    from bench.interop.import_source import UNDESCRIBED
+
     rows: Counter[tuple[str, str]] = Counter()
     paths: list[Path] = []
     is_new = False
@@ -144,17 +151,20 @@ def _lines(
         rows.update((row.device_name, row.operator) for row in each.rows)
     if not paths:
         expected = any(what.operator or what.reason == UNDESCRIBED for what in outcome.aside)
-        told = f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}"
+        told = f"{place}: {'; '.join(_aside(outcome)) or 'has no line below its first'}"
         raise NothingRead(told) if expected else UserError(told)
     if not is_new:
-        raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
+        raise UserError(f"{place}: already imported as {paths[0]} and {len(paths) - 1} more files")
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
         aside[what.device, what.operator] += count
-    lines = [(*key, str(rows[key]), str(aside[key] or "")) for key in sorted(rows.keys() | aside.keys())]
+    keys = sorted(key for key in rows.keys() | aside.keys() if any(key))
+    lines = [(*key, str(rows[key]), str(aside[key] or "")) for key in keys]
     yield from table_lines(("device", "operator", ">rows", ">set aside"), lines)
     yield from _aside(outcome)
-    yield f"{name}: {rows.total()} rows of {len(paths)} files in {duration_text(time.monotonic() - begun)}"
+    yield f"{name}: {count_text(rows.total(), 'row')} in {count_text(len(paths), 'file')}"
+    if len(paths) <= MOST_NAMED:
+        yield f"now: python -m plots {' '.join(map(str, paths))}"
     for sentence in outcome.remarks:
         remark(sentence)
 
