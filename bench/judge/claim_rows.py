@@ -91,10 +91,10 @@ PRODUCTS = ("gemm", "linear")
 """Operators whose rows tell whether a peak can be reached."""
 NEAR_PEAK = 1.5
 """Times the datasheet's time within which the best product of a run is where a peak can be reached: the bar
-of the claims on arithmetic."""
+of the claims on arithmetic. It was chosen with the public rows in view whose verdicts it takes."""
 SLOT_W = 75
 """Watts that a PCIe slot gives. Most products of cards of no more (L4, T4, P4) reach 30 to 60 % of the peaks,
-though a short one may reach 90."""
+though a short one may reach 90. Chosen, too, with the rows of these three in view."""
 DOUBTED = SUSPECT - {"noisy", "above_roof"}
 """Flags of rows that no claim rests on."""
 UNKNOWN = (*MEASURED, "intensity", *UNITS)
