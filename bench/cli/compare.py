@@ -28,22 +28,12 @@ ALWAYS = ("device", "commit")
 SUMMED: tuple[Verdict, ...] = ("UNDECIDED", "NOT COMPARABLE", "NEW", "GONE")
 MOST_NAMES = 3
 """Most cases that a command to be copied names."""
-MOST_SWEEPS = 4
-"""Most sweeps of a side that are named where the sides have no case in common."""
 
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
     for change in comparison.environments:
         yield f"the environment differs, which may be the cause of what changed: {change}"
-    if not all_cases and not comparison.in_common:
-        yield from (*_facts(comparison, False), *_remarks(comparison))
-        a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
-        yield f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
-        for name, side in (("A", comparison.before), ("B", comparison.after)):
-            for why, count in Counter(side.absent.values()).most_common(1):
-                yield f"{count_text(count, 'case')} of {name}: {why}"
-        return
     yield from _answer(comparison)
     yield from _counts(comparison)
     yield from _listed(comparison, all_cases)
@@ -63,7 +53,7 @@ def _answer(comparison: Comparison) -> Iterator[str]:
         0: "Nothing is SLOWER in B.",
         1: f"B is SLOWER than A: {', '.join(slower)}.",
         2: f"{count_text(len(comparison.of('INVALID')), 'case')} INVALID, nothing is SLOWER.",
-        3: "Nothing is decided.",
+        3: "Nothing is decided." if comparison.in_common else "A and B have no case in common.",
     }[comparison.exit_code]
     for what, shift in moved:
         yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
@@ -86,14 +76,6 @@ def _counts(comparison: Comparison) -> Iterator[str]:
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNDECIDED)"
         )
-
-
-def _sweeps_text(cases: Sequence[Compared]) -> str:
-    """`12 cases of gemm/square, gemm/aligned_k and 3 more sweeps`."""
-    sweeps = list(dict.fromkeys(each.case.sweep for each in cases))
-    more = len(sweeps) - MOST_SWEEPS
-    named = ", ".join(sweeps[:MOST_SWEEPS]) + (f" and {count_text(more, 'more sweep')}" if more > 0 else "")
-    return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
 def _facts(comparison: Comparison, every: bool) -> Iterator[str]:

@@ -57,38 +57,27 @@ def compare(
 ) -> None:
     """Two runs, case by case: SLOWER, FASTER, SAME, UNDECIDED, INVALID, NOT COMPARABLE, NEW, GONE.
 
-    With --across device: what each device gains over the first one, by operator and what bounds a case; there
-    may be more than two results.
+    What each of several devices gains over the first one is on a page: `python -m plots report RESULT...`
 
     Exit code 1: a case, an operator or the machine is SLOWER, whatever else there is. 2: some row is INVALID,
-    or the input is bad. 3: nothing was decided, or no two devices have a case in common. 0: none of these.
+    or the input is bad. 3: nothing was decided. 0: none of these.
     """
-    from bench.cli.across import Across
     from bench.cli.compare import comparison_lines, next_lines
     from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
     from bench.judge.frame import read
 
-    across = across or []
-    waved(across)  # refuses what is no fact
-    of_devices = "device" in across
-    case_by_case = all_cases or not of_devices
-    if case_by_case and len(results) != 2:
-        more = "leave out --all" if of_devices else "add --across device"
-        hint = f"; to see what each of several devices gains, {more}" if len(results) > 2 else ", A and B"
-        raise UserError(f"compare: give two results, not {len(results)}{hint}")
-    code = 0
-    if case_by_case:
-        before, after = (read([result], left_out) for result in results)
-        comparison = compared(before, after, across)
-        show(comparison_lines(comparison, all_cases))
-        show(() if all_cases else next_lines(comparison))
-        code = comparison.exit_code
-    if of_devices:
-        devices = Across.read(results, left_out)
-        show(devices.lines())
-        code = 0 if devices.gains else 3
-    raise typer.Exit(code)
+    waved(across or [])  # refuses what is no fact
+    if len(results) != 2:
+        raise UserError(
+            f"compare: give two results, A and B, not {len(results)}; `python -m plots report RESULT...` "
+            "shows what each of several devices gains"
+        )
+    before, after = (read([result], left_out) for result in results)
+    comparison = compared(before, after, across or [])
+    show(comparison_lines(comparison, all_cases))
+    show(() if all_cases else next_lines(comparison))
+    raise typer.Exit(comparison.exit_code)
 
 
 def claims(

@@ -1,7 +1,7 @@
 """Figures of generations: the speed-up of each device over a base.
 
 There is a panel for each operator, data type and what bounds its cases on the base, and a marker for each
-device: the numbers of `python -m bench compare ... --across device`. Lines show what the datasheets promise:
+device: the numbers of the page of several devices. Lines show what the datasheets promise:
 cases bound by memory should gain as much as the bandwidth, those bound by compute as much as the peak. A
 marker below its line did not get the generation's gain.
 """

@@ -1,25 +1,16 @@
-"""Speed-ups between devices: of the same problem, by the quickest of the libraries that both have; and
-`compare --across device`, which shows them by operator and what bounds a case."""
+"""Speed-ups between devices: of the same problem, by the quickest of the libraries that both have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.judge.speedup import speedups, stated_gain
-from bench.store import parquet
-from bench.store.schema import Measurement
-from tests.bench.claims_made import timed
-from tests.bench.rows import again
-from tests.plots.synthetic import H100, ceilings
+from bench.judge.speedup import gains, speedups, stated_gain
 
 PUBLIC = Path(__file__).parents[2] / "results/reference/public"
 
@@ -113,55 +104,10 @@ def test_what_datasheets_promise() -> None:
     assert stated_gain(h100, h200, "matrix", "float3")[1] is None
 
 
-# --- the command ------------------------------------------------------------------------------------
-
-
-def compare(*given: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["compare", *map(str, given), "--across", "device"])
-    return done.exit_code, done.output
-
-
-def device_rows(name: str, seconds_of: Mapping[int, float], **facts: Any) -> list[Measurement]:
-    """The rows of a device: GEMMs of these sizes, and of the device `a` the ceilings of an H100."""
-    changes = {"device": name, "run_id": name} | facts
-    rows = [timed(seconds, m=m) for m, seconds in seconds_of.items()]
-    rows += ceilings(H100) if name == "a" else []
-    return again(rows, **changes)
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> tuple[Path, Path]:
-    """Results of two devices; the second takes a half, a third or a quarter of the time."""
-    sizes = [4096, 5120, 6144]
-    a = device_rows("a", {m: 1.0 for m in sizes}, driver="1.1")
-    b = device_rows("b", {m: 1.0 / n for m, n in zip(sizes, (2, 3, 4), strict=True)}, driver="2.2")
-    parquet.write(tmp_path / "a.parquet", a)
-    parquet.write(tmp_path / "b.parquet", b)
-    return tmp_path / "a.parquet", tmp_path / "b.parquet"
-
-
-def cells(text: str, *begin: str) -> list[str]:
-    """The cells behind these first ones of the only line that begins with them."""
-    (line,) = (words for words in map(str.split, text.splitlines()) if words[: len(begin)] == [*begin])
-    return line[len(begin) :]
-
-
-def test_a_device_is_as_many_times_as_fast(two: tuple[Path, Path]) -> None:
-    code, text = compare(*two)
-    assert code == 0 and "Speed of b relative to a\n" in text
-    assert cells(text, "b") == ["3", "3.00", "2.20", "to", "3.80", "1.00"]
-    assert "driver: 1.1 (a); 2.2 (b)" in text
-    code, text = compare(*reversed(two))  # no ceilings of b: its datasheet says what bounds a case
-    assert code == 0 and cells(text, "a")[:2] == ["3", "0.33"]
-
-
-def test_devices_without_a_case_in_common_are_exit_code_3(tmp_path: Path) -> None:
-    for name, m in (("a", 4096), ("b", 5120)):
-        parquet.write(tmp_path / f"{name}.parquet", device_rows(name, {m: 1.0}))
-    code, text = compare(tmp_path)
-    assert code == 3 and "b has no sound case in common with a." in text
-
-
-def test_all_shows_each_case_of_two_devices_too(two: tuple[Path, Path]) -> None:
-    code, text = compare(*two, "--all", "--across", "driver")
-    assert code == 0 and text.count("FASTER") >= 3 and "Speed of b relative to a" in text
+def test_a_device_gains_the_median_with_the_middle_80_percent_and_what_is_stated() -> None:
+    rows = [row("a", "lib", m, 1.0) for m in (1, 2, 3)]
+    rows += [row("b", "lib", m, 1.0 / times) for m, times in ((1, 2), (2, 3), (3, 4))]
+    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
+    (gain,) = gains(dict(speedups(pd.DataFrame(rows), "a")), "a", {"a": sheet, "b": sheet})
+    assert (gain.device, gain.operator, gain.bound_by, gain.cases) == ("b", "gemm", "compute", 3)
+    assert (gain.median, gain.low, gain.high, gain.stated) == pytest.approx((3.0, 2.2, 3.8, 1.0))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from bench.__main__ import app as bench_app
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun, load
+from bench.judge.speedup import Gain, gains, speedups
+from bench.model.bound import bound_text
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -130,23 +132,24 @@ median, 2 peak, 1 spread
 spread"""
 
 
-def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
-    """The medians of A100, H100 and B200: drawn, printed and in the caption of docs/predictions.md."""
+def test_figure_and_docs_say_the_same_of_public_gpus() -> None:
+    """The medians of A100, H100 and B200: drawn, and in the caption of docs/predictions.md."""
     folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
-    done = CliRunner().invoke(bench_app, ["compare", *map(str, folders), "--across", "device"])
-    assert done.exit_code == 0, done.output
-    overview = figures_of([run for folder in folders for run in load([folder], find_datasheet)])[
-        "generations"
-    ]
+    of = [run for folder in folders for run in load([folder], find_datasheet)]
+    sheets, base = {run.device: run.datasheet for run in of}, of[0].device
+    gained = gains(dict(speedups(pd.concat([run.rated for run in of]), base)), base, sheets)
     caption = Path("docs/predictions.md").read_text().split("figures/generations.png)")[1].split("![")[0]
-    blocks = done.output.split("gemm in bfloat16, ")[1:]
+    blocks: dict[str, list[Gain]] = defaultdict(list)
+    for gain in gained:
+        if (gain.operator, gain.dtype) == ("gemm", "bfloat16"):
+            blocks[gain.bound_by].append(gain)
+    overview = figures_of(of)["generations"]
     assert len(blocks) == len(overview.axes) == 4
-    for block in blocks:
-        axes = titled(overview, f"gemm, bfloat16, {' '.join(block.split()[:3])}")
-        printed = [line.split() for line in block.splitlines() if line.startswith((" h100", " b200"))]
+    for bound_by, block in blocks.items():
+        axes = titled(overview, f"gemm, bfloat16, {bound_text(bound_by)}")
         promised = [*lines(axes, "_bandwidth"), *lines(axes, "_peak")]
-        assert [f"{line.get_ydata()[0]:.2f}" for line in lines(axes, "_median")] == [of[2] for of in printed]
-        assert [f"{line.get_ydata()[0]:.2f}" for line in promised] == [of[6] for of in printed if len(of) > 6]
-        counts = " to ".join(dict.fromkeys(sorted((cells[1] for cells in printed), key=int)))
+        assert [line.get_ydata()[0] for line in lines(axes, "_median")] == [each.median for each in block]
+        assert [line.get_ydata()[0] for line in promised] == [each.stated for each in block if each.stated]
+        counts = " to ".join(map(str, sorted({each.cases for each in block})))
         assert axes.get_title("left").endswith(f", n = {counts}")
-        assert all(cells[2] in caption for cells in printed)
+        assert all(f"{each.median:.2f}" in caption for each in block)

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +17,9 @@ import kernels
 from bench.__main__ import app as bench_app
 from bench.case_name import row_name
 from bench.cli.claims import verdicts
+from bench.device.datasheet import find_datasheet
+from bench.judge.frame import load
+from bench.judge.speedup import gains, speedups
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import app
@@ -240,13 +244,17 @@ def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path
     assert len(cells) == len(names) - 1
     assert "by its datasheet; not measured" in cells[names.index("matrix products in float32") - 1]
     gained = section(text, "devices").split("What each device achieves")[0]
-    printed = CliRunner().invoke(bench_app, ["compare", str(tmp_path), "--across", "device"]).output
-    lines = [line.split() for line in printed.splitlines() if line.startswith(" h200 ")]
+    of = load([tmp_path], find_datasheet)
+    base = of[0].device
+    sheets = {run.device: run.datasheet for run in of}
+    wanted = gains(dict(speedups(pd.concat([run.rated for run in of]), base)), base, sheets)
     found = re.findall(r"<strong>([\d.]+)</strong>(?: <span[^>]*>of ([\d.]+)</span>)?", gained)
     cases_of = re.findall(r"middle 80 % of (\d+) case", gained)
-    wanted = [(median, *(stated or [""]), n) for _, n, median, _, _, _, *stated in lines]
     assert len(wanted) > 2
-    assert sorted((*pair, n) for pair, n in zip(found, cases_of, strict=True)) == sorted(wanted)
+    assert sorted((*pair, n) for pair, n in zip(found, cases_of, strict=True)) == sorted(
+        (f"{each.median:.2f}", f"{each.stated:.2f}" if each.stated else "", str(each.cases))
+        for each in wanted
+    )
     assert 'id="devices"' not in page_of(tmp_path / "h100-sxm.parquet", (devices.section,))
 
 
