@@ -18,8 +18,7 @@ import pandas as pd
 
 from bench.case_name import row_name
 from bench.cli.explain import command_again
-from bench.errors import UserError
-from bench.format import count_text, in_common, without_numbers
+from bench.format import in_common, without_numbers
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines
@@ -54,21 +53,25 @@ NAME = "{}"
 
 
 def section(results: Results) -> Section:
-    """Every case. UserError if there are too many timed ones for a page."""
-    rows = _cases(results)
-    if len(rows) > MOST_ROWS:
-        raise UserError(
-            f"{count_text(len(rows), 'timed case')} are too many for one page; give fewer results, of "
-            f"{MOST_ROWS:,} cases at most"
-        )
-    content = {"cases": _by_columns(rows), "flags": {flag.name: flag.means for flag in FLAGS}}
+    """Every case; of more than MOST_ROWS timed ones how many they are, and which pages have them."""
+    timed = sum(
+        row.is_timed and row.role == "measurement" and not row.visit
+        for run in results.runs
+        for row in run.rows
+    )
+    shown: dict[str, Any] = {}
+    if timed <= MOST_ROWS:
+        rows = _cases(results)
+        content = {"cases": _by_columns(rows), "flags": {flag.name: flag.means for flag in FLAGS}}
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        shown = {"filters": _filters(rows, results), "content": packed(text.encode())}
     html = filled(
         "cases.html.j2",
-        timed=len(rows),
-        filters=_filters(rows, results),
+        timed=timed,
+        most=MOST_ROWS,
         untimed=_untimed(results.runs),
         several=len(results.runs) > 1,
-        content=packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()),
+        **shown,
     )
     return Section("Every case", "cases", html)
 

@@ -1,20 +1,19 @@
-"""The section on several devices: what each gains over the first, beside what its datasheet promises."""
+"""The section on several devices: a table of what each reaches and gains, to buy by, and its evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
 
 from bench.format import amount_text, share_text
-from bench.judge.achieved import Achieved, achieved, by_age
-from bench.judge.speedup import Gain, gains, speedups
-from plots.base import style
-from plots.figures import achieved as achieved_figure
-from plots.figures import generations
-from plots.report.section import Results, Section, filled, svg
+from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
+from bench.judge.speedup import CASE, KEPT, Gain, gains, speedups
+from plots.base.style import short_name
+from plots.report.section import Results, Section, filled
 
 BOUNDS: Mapping[str, str] = {
     "memory": "Memory-bound work",
@@ -24,39 +23,116 @@ BOUNDS: Mapping[str, str] = {
     "": "Work whose bound is not known",
 }
 """What bounds a case on the base -> the title of its part."""
-MOST_FIGURES = 6
-"""Figures of the section; `python -m plots draw` has all."""
+PRODUCTS = "matrix products"
+COLUMNS = (
+    *(*CASE, *KEPT),
+    *("device", "implementation", "visit", "median_s", "blamed", "utc", "source", "regime"),
+)
+"""What speed-ups need of a row: all columns of all public rows would fill the memory."""
+
+
+class Cell(NamedTuple):
+    """A number of a device, with its bar."""
+
+    value: float
+    """What the column is sorted by, and the script divides by a price."""
+    text: str
+    beside: str
+    bar: float
+    """Percent of the highest of the column."""
+
+
+class Column(NamedTuple):
+    """A column of the table of devices."""
+
+    name: str
+    below: str
+    unit: str
+    cells: Mapping[str, Cell]
+    """Of each device that has one."""
 
 
 def section(results: Results) -> Section | None:
-    """Speed-ups over the first device, by what bounds the work, and rates; None for a single device."""
+    """The devices side by side, the number of a column for each; None for a single device."""
     runs = [run for run in results.runs if run.measured]
     sheets = {run.device: run.datasheet for run in runs}
     if len(sheets) < 2:
         return None
-    base = runs[0].device
-    gained = gains(dict(speedups(pd.concat([run.frame for run in runs]), base)), base, sheets)
+    rows = pd.concat([run.rated[[*COLUMNS]] for run in runs], ignore_index=True)
+    base = _base(rows, asked=len(results.files) > 1)
+    gained = gains(dict(speedups(rows, base)), base, sheets)
     rates = achieved(runs)
     works = list(dict.fromkeys((each.work, each.width) for each in rates))
     devices = by_age(sheets)
     watts = {device: sheet.power_w if sheet else None for device, sheet in sheets.items()}
-    with_gain = {base, *(gain.device for gain in gained)}
-    with style.look():
-        drawn = list(
-            islice(chain(achieved_figure.draw(runs), generations.draw(runs, base, results.say)), MOST_FIGURES)
-        )
+    names = {name: short_name(sheet.name) if sheet else name for name, sheet in sheets.items()}
+    columns = [*_of_rates(rates), *_of_gains(gained, base, names[base])]
+    best = columns[0].cells if columns else {}
+    ordered = sorted(devices, key=lambda device: -best[device].value if device in best else 0.0)
     html = filled(
         "devices.html.j2",
-        base=base,
+        base=names[base],
+        names={device: names[device] for device in ordered},
+        columns=columns,
         parts=list(_parts(gained, devices)),
         works=works,
-        lines=[
-            (device, watts[device], list(_rates(device, rates, works, watts[device]))) for device in devices
+        watts=watts,
+        lines=[(device, list(_rates(device, rates, works, watts[device]))) for device in devices],
+        lonely=[
+            names[device] for device in devices if device not in {base, *(gain.device for gain in gained)}
         ],
-        lonely=[device for device in devices if device not in with_gain],
-        figures=[svg(page.figure, str(page.figure.get_label() or name)) for name, page in drawn],
     )
     return Section("The devices compared", "devices", html)
+
+
+def _base(rows: pd.DataFrame, asked: bool) -> str:
+    """The device that others are compared with: the first, if it is `asked` for and shares cases with any;
+    else that which shares cases with most.
+    """
+    timed = rows[rows["median_s"] > 0]
+    of, devices = pd.factorize(timed["device"])
+    has = coo_array((np.ones(len(timed)), (of, timed.groupby([*CASE]).ngroup()))).tocsr()
+    others = ((has @ has.T) > 0).sum(axis=1) - 1
+    return str(devices[0 if asked and others[0] else others.argmax()])
+
+
+def _of_rates(rates: Sequence[Achieved]) -> Iterator[Column]:
+    """The bandwidth of layers, and the rate of matrix products of the data types that most devices have."""
+    products = [each.width for each in rates if each.work == PRODUCTS]
+    width = max(products, key=products.count, default="")
+    for work, of, unit in ((LAYERS, "", "B/s"), (PRODUCTS, width, "FLOP/s")):
+        mine = {each.device: each for each in rates if (each.work, each.width) == (work, of)}
+        numbers = {device: (each.median, _of_datasheet(each)) for device, each in mine.items()}
+        if numbers:
+            yield Column(work, of, unit, _cells(numbers, unit))
+
+
+def _of_datasheet(of: Achieved) -> str:
+    return f"{share_text(of.median / of.stated)} of its datasheet" if of.stated else ""
+
+
+def _of_gains(gained: Sequence[Gain], base: str, name: str) -> Iterator[Column]:
+    """The speed-up over the base by what bounds work there: the median over operators and data types."""
+    for bound, title in BOUNDS.items():
+        of_bound = [gain for gain in gained if gain.bound_by == bound]
+        numbers: dict[str, tuple[float, str]] = {base: (1.0, "compared with it")} if of_bound else {}
+        for device in dict.fromkeys(gain.device for gain in of_bound):
+            mine = [gain for gain in of_bound if gain.device == device]
+            cases = sum(gain.cases for gain in mine)
+            kinds = f"{len(mine)} kinds, " if len(mine) > 1 else ""
+            numbers[device] = float(np.median([gain.median for gain in mine])), f"{kinds}{cases} cases"
+        if numbers:
+            yield Column(title, f"over {name}", "times", _cells(numbers, ""))
+
+
+def _cells(numbers: Mapping[str, tuple[float, str]], unit: str) -> dict[str, Cell]:
+    highest = max(value for value, _ in numbers.values())
+    return {
+        device: Cell(
+            value, amount_text(value, unit) if unit else f"{value:.2f} times", beside, 100 * value / highest
+        )
+        for device, (value, beside) in numbers.items()
+    }
 
 
 def _parts(gained: Sequence[Gain], devices: Sequence[str]) -> Iterator[dict[str, Any]]:

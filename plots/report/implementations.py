@@ -36,7 +36,7 @@ def _of_run(run: DeviceRun) -> Iterator[dict[str, Any]]:
     In how many of the `problems` that several of them timed it is the `fastest`, and the median of its time
     over the fastest one's. Suspect rows are left out.
     """
-    frame = run.frame
+    frame = run.rated
     sound = (frame["role"] == "measurement") & (frame["visit"] == 0) & ~frame["suspect"].astype(bool)
     timed = frame[sound & frame["median_s"].notna()]
     latest = timed.sort_values("utc", kind="stable").drop_duplicates(

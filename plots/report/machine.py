@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from bench.cli.findings import best_text, fit_sentence, noise_lines, reached_sentence, sentinel_lines
@@ -16,7 +17,7 @@ from plots.base import style
 from plots.figures import roofline
 from plots.report.section import Results, Section, filled, svg
 
-STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
+UNMEASURED = "not measured"
 
 
 Number = tuple[str, str]
@@ -39,7 +40,7 @@ class Head(NamedTuple):
 
 
 def section(results: Results) -> Section:
-    """What the devices reach; several stand side by side, a single one has its roofline."""
+    """What the devices reach; a single one has its roofline, of several all is folded."""
     runs = results.runs
     made = _heads(results)
     with style.look():
@@ -52,7 +53,7 @@ def section(results: Results) -> Section:
         lines=_lines(runs),
         rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
     )
-    return Section("The machine" if len(runs) == 1 else "The machines", "machine", html)
+    return Section("The machine" if len(runs) == 1 else "How each was measured", "machine", html)
 
 
 def _heads(results: Results) -> list[Head]:
@@ -62,7 +63,9 @@ def _heads(results: Results) -> list[Head]:
     made = [_head(run, label if results.whose == "run" else run.device_name, dtypes) for run, label in named]
     if len(made) == 1:  # a number that is not there needs no card; next to others it says so
         (head,) = made
-        made = [head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]})]
+        made = [
+            head._replace(numbers={of: each for of, each in head.numbers.items() if each != ("", UNMEASURED)})
+        ]
     return made
 
 
@@ -103,8 +106,9 @@ def _lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
         ("datasheet", [_stated(run) for run in runs]),
     ]
     # The device stands above; a fact that repeats it would only be longer.
-    others = [fact for fact in FACTS if fact.name != "device"]
-    lines += [(fact.name, [_values(run, fact) for run in runs]) for fact in others]
+    facts = [fact for fact in FACTS if fact.name != "device"]
+    by_fact = zip(*(_values(run, facts) for run in runs), strict=True)
+    lines += [(fact.name, [*values]) for fact, values in zip(facts, by_fact, strict=True)]
     return [(name, values) for name, values in lines if any(values)]
 
 
@@ -124,7 +128,7 @@ def _matrix_dtypes(run: DeviceRun) -> list[str]:
 
 def _fastest(run: DeviceRun) -> dict[str, float]:
     """Data type -> the highest rate of a matrix product, FLOP/s, suspect ones left out."""
-    frame = run.frame
+    frame = run.rated
     sound = frame[(frame["arithmetic"] == "matrix") & ~frame["suspect"] & frame["flop_per_s"].notna()]
     return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}
 
@@ -138,7 +142,7 @@ def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Numbe
         value, beside = _measured(copies, "B/s")
         yield memory, (value, f"of a copy; {beside}")
     else:
-        yield memory, (amount_text(stated, "B/s"), STATED if stated else UNMEASURED)
+        yield memory, _unmeasured(stated, "B/s")
     fastest = _fastest(run)
     for dtype in dtypes:
         yield f"matrix products in {dtype}", _products(dtype, run, fastest.get(dtype))
@@ -146,6 +150,8 @@ def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Numbe
     if floor := roof.launch:
         launch = seconds_text(floor.seconds), _interval(floor.low_s, floor.high_s, "s")
     yield "launch of an empty kernel", launch
+    if run.imported:  # its roof is the fastest of the same rows
+        return
     frame = run.frame
     scored = frame[frame["scored"] & (frame["role"] == "measurement") & (frame["of_roof"] > 0)]
     reached = ("", "no roof was measured")
@@ -160,12 +166,17 @@ def _products(dtype: str, run: DeviceRun, fastest: float | None) -> Number:
     """The measured peak of this data type, else the fastest case, else what the datasheet promises."""
     peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
     stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
-    if peak:
-        return _measured(peak, "FLOP/s")
-    if fastest:
-        promised = f"; by its datasheet {amount_text(stated, 'FLOP/s')}" if stated else ""
-        return amount_text(fastest, "FLOP/s"), f"its fastest case{promised}"
-    return amount_text(stated, "FLOP/s"), STATED if stated else UNMEASURED
+    if not peak and not fastest:
+        return _unmeasured(stated, "FLOP/s")
+    value, beside = (
+        _measured(peak, "FLOP/s") if peak else (amount_text(fastest, "FLOP/s"), "its fastest case")
+    )
+    return value, f"{beside}; its datasheet promises {amount_text(stated, 'FLOP/s')}" if stated else beside
+
+
+def _unmeasured(stated: float | None, unit: str) -> Number:
+    """No number, and what the datasheet promises."""
+    return "", f"{UNMEASURED}; its datasheet promises {amount_text(stated, unit)}" if stated else UNMEASURED
 
 
 def _measured(roof: Ceiling, unit: str) -> Number:
@@ -202,12 +213,15 @@ def _stated(run: DeviceRun) -> str:
     return ", ".join(stated)
 
 
-def _values(run: DeviceRun, fact: Fact) -> str:
-    """The values of a fact among the rows of a run, at most three of them by name."""
-    if run.rows[0].device_kind not in fact.kinds:
-        return ""
-    values = dict.fromkeys(getattr(row, fact.column) for row in run.rows if row.is_timed)
-    shown = [fact.shown(value) if value is not None else fact.absent or "" for value in values]
-    texts = [text for text in dict.fromkeys(shown) if text]
-    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
-    return ", ".join(texts[:3]) + more
+def _values(run: DeviceRun, facts: Sequence[Fact]) -> Iterator[str]:
+    """The values of each fact among the timed rows of a run, at most three of them by name."""
+    told = attrgetter(*(fact.column for fact in facts))
+    different = list(dict.fromkeys(told(row) for row in run.rows if row.is_timed))
+    for place, fact in enumerate(facts):
+        values = dict.fromkeys(of_row[place] for of_row in different)
+        shown = [fact.shown(value) if value is not None else fact.absent or "" for value in values]
+        texts = (
+            [text for text in dict.fromkeys(shown) if text] if run.rows[0].device_kind in fact.kinds else []
+        )
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        yield ", ".join(texts[:3]) + more

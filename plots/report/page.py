@@ -19,14 +19,14 @@ from plots.report.section import Results, Section, filled
 
 OfResults = Callable[[Results], Section | None]
 SECTIONS: Sequence[OfResults] = (
-    *(units.section, nights.section, machine.section, devices.section, accept.section),
+    *(units.section, nights.section, devices.section, machine.section, accept.section),
     *(claims.section, cases.section, implementations.section, experiments.section),
 )
 """In the order of the page; each appears if the results have what it shows."""
 
 
 def html(results: Results, sections: Sequence[OfResults] = SECTIONS) -> str:
-    """The page about these results. UserError if they are too many for one."""
+    """The page about these results."""
     made = [made for section in sections if (made := section(results)) is not None]
     return filled("page.html.j2", title=title(results), sections=made)
 

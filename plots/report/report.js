@@ -6,7 +6,12 @@
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   }
-  if (document.getElementById("content")) table(JSON.parse(await unpacked(document.getElementById("content").textContent)));
+  for (const [id, show] of [["content", table], ["verdicts", matrix]]) {
+    const packed = document.getElementById(id);
+    if (packed) show(JSON.parse(await unpacked(packed.textContent)));
+  }
+  if (document.getElementById("buy")) buying(document.getElementById("buy"));
+  for (const each of document.querySelectorAll(".wide > table")) labelled(each);
   for (const box of document.querySelectorAll("[data-svg]")) box.innerHTML = await unpacked(box.dataset.svg);
   document.body.dataset.ready = "yes";
 })();
@@ -17,6 +22,12 @@ function element(tag, properties, ...children) {
   return made;
 }
 
+// Where the page is narrow a row is a card, whose cells say what they are (report.css).
+function labelled(of) {
+  const heads = of.tHead ? [...of.tHead.rows[0].cells].map((head) => head.textContent.replace(/ [▲▼]/, "").trim()) : [];
+  for (const row of of.tBodies[0].rows) [...row.cells].forEach((cell, at) => { cell.dataset.label ??= heads[at] ?? ""; });
+}
+
 // ---- numbers as people write them
 
 function scaled(value, unit, prefixes) {
@@ -25,7 +36,7 @@ function scaled(value, unit, prefixes) {
   return `${Number((value / factor).toPrecision(4))} ${prefix}${unit}`;
 }
 const seconds = (value) => scaled(value, "s", [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]);
-const rate = (value, unit) => scaled(value, unit, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]);
+const rate = (value, unit) => scaled(value, unit, [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]);
 const percent = (value) => (value === null ? "" : `${Math.round(100 * value)} %`);
 function half(row) {
   if (row.half === null) return "unknown";
@@ -107,6 +118,7 @@ function table(content) {
       `${listed.length} of ${rows.length} cases` + (suspect ? `, ${suspect} of them suspect` : "");
     document.querySelector("#table thead tr").replaceChildren(...columns.map(head));
     document.querySelector("#table tbody").replaceChildren(...listed.slice(0, state.shown).map(line));
+    labelled(document.getElementById("table"));
     const more = document.getElementById("more");
     more.hidden = listed.length <= state.shown;
     more.textContent = `Show more of the ${listed.length} cases`;
@@ -137,4 +149,76 @@ function table(content) {
     update();
   };
   update();
+}
+
+// ---- the guides' rules by devices
+
+function matrix(content) {
+  const [text, device, verdict] = ["rule", "device", "verdict"].map((name) => document.getElementById(`of-${name}`));
+  const box = document.getElementById("of-cell");
+  const told = ([word, claim, effect, source, holds, fails]) =>
+    element("li", {}, element("span", { className: `verdict ${word.toLowerCase()}` }, word),
+      ` ${effect} `, element("span", { className: "soft" }, `(${claim}; ${holds} hold, ${fails} do not; ${source})`));
+
+  function cell(rule, slug, name) {
+    const { share, of } = rule.cells[slug] ?? { of: [] };
+    const shown = of.filter(([word]) => !verdict.value || word === verdict.value);
+    if (!shown.length) return element("td");
+    if (device.value) return element("td", {}, element("ul", { className: "state" }, ...shown.map(told)));
+    const words = share === null ? "?" : `${Math.round(100 * share)}`;
+    const onclick = () => {
+      const title = element("strong", {}, `Rule ${rule.number} on ${name}: ${rule.says}`);
+      box.replaceChildren(title, element("ul", { className: "state" }, ...of.map(told)));
+    };
+    const bar = element("span", { className: "share" });
+    bar.style.setProperty("--share", share === null ? "none" : `${100 * share}%`);
+    const button = element("button", { type: "button", title: `rule ${rule.number} on ${name}`, onclick }, words, bar);
+    return Object.assign(element("td", {}, button), { className: share === null ? "open" : "" });
+  }
+  function update() {
+    const devices = content.devices.filter(([slug]) => !device.value || slug === device.value);
+    const names = devices.map(([, name]) => element("th", { scope: "col", className: device.value ? "" : "upright" }, name));
+    document.querySelector("#matrix thead tr").replaceChildren(element("th", { scope: "col" }, "rule"), ...names);
+    const lines = content.rules
+      .filter(({ number, says }) => `${number} ${says}`.toLowerCase().includes(text.value.toLowerCase()))
+      .map((rule) => [rule, devices.map(([slug, name]) => cell(rule, slug, name))])
+      .filter(([, cells]) => cells.some((each) => each.childElementCount))
+      .map(([{ number, says }, cells]) => element("tr", {}, element("th", { scope: "row" }, `${number} ${says}`), ...cells));
+    document.querySelector("#matrix tbody").replaceChildren(...lines);
+    labelled(document.getElementById("matrix"));
+  }
+  text.oninput = device.onchange = verdict.onchange = update;
+  update();
+}
+
+// ---- what to buy: sorted by any column, or by what a price gives of it
+
+function buying(of) {
+  const lines = [...of.tBodies[0].rows];
+  const price = (line) => Number(line.querySelector("input").value);
+  of.oninput = () => {
+    for (const span of of.querySelectorAll(".priced")) {
+      const [cell, paid] = [span.closest("td"), price(span.closest("tr"))];
+      const [gets, unit] = [(1000 * cell.dataset.value) / paid, span.dataset.unit];
+      span.textContent = paid ? `${unit === "times" ? Number(gets.toPrecision(3)) : rate(gets, unit)} for 1,000` : "";
+    }
+  };
+  const heads = [...of.tHead.rows[0].cells];
+  heads.forEach((head, at) => {
+    const button = head.querySelector("button");
+    if (!button) return;
+    const words = button.textContent;
+    button.onclick = () => {
+      const priced = head.ariaSort === "descending" && !button.textContent.includes("price") && lines.some(price);
+      const value = (line) => {
+        const known = line.cells[at].dataset.value;
+        return known === undefined || (priced && !price(line)) ? -1 : known / (priced ? price(line) : 1);
+      };
+      for (const each of heads) { each.ariaSort = null; if (each.querySelector("button")) each.querySelector("button").textContent = each.dataset.words; }
+      head.ariaSort = "descending";
+      button.textContent = words + (priced ? " for its price ▼" : " ▼");
+      of.tBodies[0].append(...lines.sort((a, b) => value(b) - value(a)));
+    };
+    head.dataset.words = words;
+  });
 }

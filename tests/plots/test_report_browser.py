@@ -121,7 +121,7 @@ def test_it_opens_without_errors_requests_or_barriers(
         "[...document.querySelectorAll('.drawing > svg')]"
         ".map((one) => [one.clientWidth, one.viewBox.baseVal.width])"
     )
-    assert shares and all(shown >= 0.6 * drawn for shown, drawn in shares)
+    assert (name == "devices" or shares) and all(shown >= 0.6 * drawn for shown, drawn in shares)
 
 
 def test_runs_of_others_without_predictions_are_filtered_by_run(browsing: Browsing, tmp_path: Path) -> None:
