@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +10,11 @@ import typer
 
 from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
+from bench.environment.dependencies import demand
 from bench.errors import UserError
 from plots.base.saving import save_in
 from plots.cli.arguments import COMPARED, CalibrateBy, figures, newest_runs, output, writing
-from plots.figures import achieved, generations, roofline
+from plots.figures import generations, roofline
 from plots.figures import rules as rules_by_gpu
 from plots.figures.every_figure import save
 
@@ -56,9 +56,7 @@ def draw(
         folder = (to or figures()) / COMPARED
         apart: list[str] = []
         with writing("figures"), stages() as say:
-            pages = chain(
-                generations.draw(together, together[0].device, apart.append), achieved.draw(together)
-            )
+            pages = generations.draw(together, together[0].device, apart.append)
             drawn = save_in(folder, pages, say)
         for sentence in apart:
             remark(sentence)
@@ -70,14 +68,24 @@ def rules(
         Path,
         typer.Argument(metavar="FILE", help="What `python -m bench claims ... --by rule --json` printed."),
     ],
-    to: Annotated[Path | None, output("DIR", "Folder for the figure; figures/ if left out.")] = None,
+    to: Annotated[Path | None, output("DIR", "Folder for figure and page; figures/ if left out.")] = None,
 ) -> None:
-    """Draw which of the guides' rules GPUs support, contradict or leave undecided."""
+    """Draw which of the guides' rules GPUs support, contradict or leave undecided, with a page of evidence.
+
+    The page is a table of every effect, its source and counts, which can be filtered by rule and by GPU.
+    """
+    demand("rules", "jinja2")
+    from plots.report import matrix, page
+    from plots.report.section import Section
+
+    folder = to or figures()
     try:
         given = json.loads(verdicts.read_text())
         cells, about = rules_by_gpu.cells(given["rules"]), f"judged at commit {given['commit']}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{verdicts}: not what `claims --by rule --json` prints ({error})") from error
     with writing("figures"), stages() as say:
-        save_in(to or figures(), (("rules", rules_by_gpu.draw(of, about)) for of in [cells]), say)
-    typer.echo(f"{to or figures()}: rules, PNG and SVG")
+        save_in(folder, (("rules", rules_by_gpu.draw(of, about)) for of in [cells]), say)
+        table = Section(f"What GPUs say of the guides' rules, {about}", "rules", matrix.table(given["rules"]))
+        (folder / "rules.html").write_text(page.of("roofbench: rules by GPUs", [table]), "utf-8")
+    typer.echo(f"{folder}: rules, PNG, SVG and a page, rules.html")

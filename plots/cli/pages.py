@@ -63,7 +63,7 @@ def site(
     ] = None,
     to: Annotated[Path, output("DIR", "Folder, emptied of an earlier site.")] = Path("site"),
 ) -> None:
-    """A report of each device and one of all together, with an index of them and of the guides' rules."""
+    """A report of each device, and one of all together, which links to them: speed-ups and rules."""
     demand("site", "jinja2", "ruptures")
     from plots.report import index
 

@@ -31,7 +31,7 @@ def table(verdicts: Verdicts) -> Markup:
             "number": rule,
             "says": RULES[rule],
             "cells": {
-                slug: {"share": held[rule, slug], "of": of} for slug, of in verdicts[str(rule)].items()
+                slug: {"share": held[rule, slug].held, "of": of} for slug, of in verdicts[str(rule)].items()
             },
         }
         for rule in RULES

@@ -27,8 +27,17 @@ SECTIONS: Sequence[OfResults] = (
 
 def html(results: Results, sections: Sequence[OfResults] = SECTIONS) -> str:
     """The page about these results."""
-    made = [made for section in sections if (made := section(results)) is not None]
-    return filled("page.html.j2", title=title(results), sections=made)
+    return of(title(results), made(results, sections))
+
+
+def made(results: Results, sections: Sequence[OfResults]) -> list[Section]:
+    """Those of the sections that the results have something for."""
+    return [made for section in sections if (made := section(results)) is not None]
+
+
+def of(title: str, sections: Sequence[Section]) -> str:
+    """A page of these sections."""
+    return filled("page.html.j2", title=title, sections=sections)
 
 
 def title(results: Results) -> str:

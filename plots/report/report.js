@@ -156,9 +156,9 @@ function table(content) {
 function matrix(content) {
   const [text, device, verdict] = ["rule", "device", "verdict"].map((name) => document.getElementById(`of-${name}`));
   const box = document.getElementById("of-cell");
-  const told = ([word, claim, effect, source, holds, fails]) =>
+  const told = ([word, claim, effect, source, holds, fails, aligned]) =>
     element("li", {}, element("span", { className: `verdict ${word.toLowerCase()}` }, word),
-      ` ${effect} `, element("span", { className: "soft" }, `(${claim}; ${holds} hold, ${fails} do not; ${source})`));
+      ` ${effect} `, element("span", { className: "soft" }, `(${claim}${aligned && `, alignment of ${aligned} alone`}; ${holds} hold, ${fails} do not; ${source})`));
 
   function cell(rule, slug, name) {
     const { share, of } = rule.cells[slug] ?? { of: [] };

@@ -1,6 +1,7 @@
 """The one page in a browser, as a stranger uses it: a run, several devices, nights, units."""
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.drawing import covering, is_deep, run_seed
 from tests.plots.browser import LOOKS, Browsing
 from tests.plots.report_made import CORE, column, content, few, written
 from tests.plots.synthetic import H100, H200
+from tests.plots.test_rules_figure import RULES_OF
 
 OPENED = ("activations/forward", "gemm/growing_k", "softmax/rows")
 """Sweeps of the committed run whose page has each kind of element; `make test-deep` opens that of all."""
@@ -206,3 +208,41 @@ def test_devices_are_a_filter_too(browsing: Browsing, pages: dict[str, Path]) ->
     assert counted(page) == 18
     page.locator("[data-column=device]").select_option("nvidia-h200")
     assert counted(page) == 9
+
+
+def test_prices_and_headings_sort_what_to_buy(browsing: Browsing, pages: dict[str, Path]) -> None:
+    page = ready(browsing.open_page(pages["devices"], 1280))
+    names = page.locator("#buy tbody th")
+    head = page.locator("#buy thead button", has_text="Memory-bound work")
+    head.click()
+    assert names.all_inner_texts() == ["H200 SXM 141 GB", "H100 SXM5 80 GB"]
+    head.click()
+    assert names.first.inner_text() == "H200 SXM 141 GB", "no price is known"
+    page.get_by_label("Price of H200").fill("40000")
+    page.get_by_label("Price of H100").fill("20000")
+    (line,) = page.locator("#buy tbody tr", has_text="H100 SXM5 80 GB").all()
+    assert line.locator("td[data-label^=Memory-bound] .priced").inner_text() == "0.05 for 1,000"
+    head.click()
+    assert names.all_inner_texts() == ["H100 SXM5 80 GB", "H200 SXM 141 GB"]
+
+
+def test_rules_by_gpus_are_filtered_and_a_cell_tells_its_evidence(browsing: Browsing, tmp_path: Path) -> None:
+    (tmp_path / "verdicts.json").write_text(json.dumps({"commit": "0123456789ab", "rules": RULES_OF}))
+    done = CliRunner().invoke(app, ["rules", str(tmp_path / "verdicts.json"), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    page = ready(browsing.open_page(tmp_path / "rules.html", 390))
+    assert browsing.faults(page) == [] and len(browsing.requests) == 1
+    lines, box = page.locator("#matrix tbody tr"), page.locator("#of-cell")
+    assert [text.split()[0] for text in lines.locator("th").all_inner_texts()] == list(RULES_OF)
+    assert lines.nth(1).locator("td[data-label='H100 SXM5 80 GB'] button").inner_text() == "50"
+    lines.nth(1).locator("td[data-label='H100 SXM5 80 GB'] button").click()
+    assert "99 hold, 1 do not; a" in box.inner_text() and "0 hold, 2 do not" in box.inner_text()
+    page.locator("#of-verdict").select_option("UNDECIDED")
+    assert [text.split()[0] for text in lines.locator("th").all_inner_texts()] == ["3", "5"]
+    page.locator("#of-device").select_option(label="A100 SXM4 80 GB")
+    assert lines.count() == 0
+    page.locator("#of-verdict").select_option("")
+    assert lines.count() == 1 and "2 of 5 pairs: 2 times" in lines.inner_text()
+    page.locator("#of-device").select_option("")
+    page.locator("#of-rule").fill("ALIGN dim")
+    assert lines.count() == 1 and lines.locator("th").inner_text().startswith("3 align dimensions")
