@@ -12,7 +12,6 @@ from scipy.sparse import coo_array
 from bench.format import amount_text, share_text
 from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
 from bench.judge.speedup import CASE, KEPT, Gain, gains, speedups
-from plots.base.style import short_name
 from plots.report.section import Results, Section, filled
 
 BOUNDS: Mapping[str, str] = {
@@ -65,7 +64,7 @@ def section(results: Results) -> Section | None:
     works = list(dict.fromkeys((each.work, each.width) for each in rates))
     devices = by_age(sheets)
     watts = {device: sheet.power_w if sheet else None for device, sheet in sheets.items()}
-    names = {name: short_name(sheet.name) if sheet else name for name, sheet in sheets.items()}
+    names = {name: sheet.slug if sheet else name for name, sheet in sheets.items()}
     columns = [*_of_rates(rates), *_of_gains(gained, base, names[base])]
     best = columns[0].cells if columns else {}
     ordered = sorted(devices, key=lambda device: -best[device].value if device in best else 0.0)

@@ -12,7 +12,6 @@ from bench.device.datasheet import datasheets, slug_of
 from bench.judge.achieved import by_age
 from bench.judge.claims import WITH_EFFECT
 from bench.sweep.experiments import HALF, LACKING, RULES
-from plots.base.style import short_name
 from plots.figures.rules import cells
 from plots.report.section import filled, packed
 
@@ -24,7 +23,7 @@ def table(verdicts: Verdicts) -> Markup:
     """The table with its filters, which `report.js` fills: devices by age, rules by number."""
     sheets = {slug_of(name): sheet for sheet in datasheets() for name in sheet.match}
     slugs = by_age({slug: sheets.get(slug) for of in verdicts.values() for slug in of})
-    names = [short_name(sheets[slug].name) if slug in sheets else slug for slug in slugs]
+    names = [sheets[slug].slug if slug in sheets else slug for slug in slugs]
     held = cells(verdicts)
     rules = [
         {
