@@ -1,10 +1,11 @@
 """The precision in which torch's libraries multiply: flags of the process, which count while it calls them.
 
-A graph is captured with the flags of its capture. So each launch sets its own, whatever else runs.
+A graph is captured with the flags of its capture. So each launch sets its own, whatever else runs: these
+contexts decorate its call.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 
@@ -28,14 +29,12 @@ def cublas_precision(dtype: str) -> Iterator[None]:
         matmul.fp32_precision = "ieee"  # left at tf32, it would contradict torch's older flags
 
 
-def cudnn_precision(
-    dtype: str, search: bool = False, deterministic: bool = False
-) -> AbstractContextManager[None]:
+@contextmanager
+def cudnn_precision(dtype: str, search: bool = False, deterministic: bool = False) -> Iterator[None]:
     """A context in which torch calls cuDNN, TF32 off for float32; with `search` algorithms are tried first.
 
     Of 16-bit types, too, torch keeps off tensor cores unless TF32 is allowed.
     """
-    allow_tf32 = dtype != "float32"
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=search, deterministic=deterministic, allow_tf32=allow_tf32
-    )
+    flags = {"benchmark": search, "deterministic": deterministic, "allow_tf32": dtype != "float32"}
+    with torch.backends.cudnn.flags(enabled=True, **flags):
+        yield

@@ -38,6 +38,11 @@ def inputs(problem: Problem, uniform: Uniform) -> Tensors:
     return tuple(made(spec, uniform) for spec in problem.tensors[0].values())
 
 
+def vectors(uniform: Uniform, count: int, length: int, dtype: torch.dtype | None = None) -> Tensors:
+    """So many vectors of one allocation, in rows of whole 256 bytes: else all would hold the same numbers."""
+    return uniform(count, -(-length // 64) * 64, dtype=dtype)[:, :length].unbind()
+
+
 def empty(problem: Problem, like: torch.Tensor) -> Tensors:
     """All tensors that the problem writes, on the device of `like`, which has the problem's type."""
     return tuple(made(spec, like.new_empty) for spec in problem.tensors[1].values())

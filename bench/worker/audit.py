@@ -15,15 +15,13 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from bench.worker.cache_ring import RingSampler
-from bench.worker.check import largest, outputs_of, poison, within
+from bench.worker.check import largest, outputs_of, poison, put_back, same, within
 from bench.worker.clock import Clock
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ WATCH_S, BUSY_S = 0.2, 8e-3
 still use: two ticks of the clock by which they are counted."""
 LIBC = ctypes.PyDLL(None)  # whose functions keep Python's lock
 LIBC.memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-SAME_WIDTH = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def unpaid(
@@ -73,7 +70,7 @@ def _changed_in_place(
 ) -> str:
     """What is wrong with a launch of this slot right after part of its inputs has changed."""
     inputs = slots.inputs[slot]
-    with _put_back(inputs) as before:
+    with put_back(inputs) as before:
         if not any(map(_changeable, inputs)):
             return ""
 
@@ -111,7 +108,7 @@ def _changed_in_place(
             return "it changes its inputs, which other launches read"
         if within(error, tolerance):
             return ""
-        if not all(map(_same, kept, written)):
+        if not all(map(same, kept, written)):
             return "its outputs were still being written after a launch had returned"
     return (
         f"relative error {error:.2e} of a launch whose inputs had changed in place: it hands out an earlier "
@@ -128,7 +125,7 @@ def _kept_by_content(slots: BufferRing, slot: int, most_s: float) -> str:
     parts = next(filter(None, map(_thirds, inputs)), None)
     if parts is None:
         return ""
-    with _put_back(inputs):
+    with put_back(inputs):
         values = [part.clone() for part in parts]
         results: list[Tensors] = [_launched(slots, slot, parts[0], content) for content in values]
         for pairs, least in ((PAIRS, 3), (3 * PAIRS, 3 * PAIRS)):  # what few launches suggest, many must show
@@ -190,21 +187,10 @@ def _change(tensor: torch.Tensor) -> None:
 def _only_changed(tensor: torch.Tensor, before: torch.Tensor) -> bool:
     """Whether nothing but `_change` changed it; its middle is put back."""
     if _changeable(tensor) and (parts := _thirds(tensor)) and (middle := _thirds(before)):
-        if not _same(*parts):
+        if not same(*parts):
             return False
         parts[0].copy_(middle[0])
-    return _same(tensor, before)
-
-
-@contextmanager
-def _put_back(inputs: Tensors) -> Iterator[Tensors]:
-    """Gives the inputs' values as they are, and writes them back at the end: other cases read them too."""
-    before = tuple(tensor.clone() for tensor in inputs)
-    try:
-        yield before
-    finally:
-        for tensor, values in zip(inputs, before, strict=True):
-            tensor.data.copy_(values)
+    return same(tensor, before)
 
 
 def _at_once(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,12 +200,6 @@ def _at_once(tensor: torch.Tensor) -> torch.Tensor:
     copy = torch.empty_like(tensor)
     LIBC.memmove(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes)
     return copy
-
-
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether they hold the same bits."""
-    bits = SAME_WIDTH[left.itemsize]
-    return bool(torch.equal(left.view(bits), right.view(bits)))
 
 
 def _busy(before_s: dict[threading.Thread, float]) -> str:

@@ -20,7 +20,7 @@ from bench.case_name import parameter_words
 from bench.causes import cause
 from bench.errors import unknown
 from bench.spec import Launch, Operator, Problem, Unsupported
-from bench.worker.check import outputs_of, poison
+from bench.worker.check import outputs_of, poison, put_back, same
 from bench.worker.kernel_file import FILES, OURS, loaded
 from kernels.tensors import stored_dtype
 
@@ -143,26 +143,14 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
     )
     launch = _launch(kernel, problem, inputs, outputs)
 
-    def put_back(before: Sequence[torch.Tensor]) -> list[int]:
-        """Undo what the kernel did to its inputs, from whose memory later cases take theirs: which it was."""
-        pairs = list(enumerate(zip(inputs, before, strict=True), 1))
-        changed = [number for number, (now, was) in pairs if not torch.equal(now.double(), was.double())]
-        for _, (now, was) in pairs:
-            now.copy_(was)
-        return changed
-
     def call() -> torch.Tensor | Tensors:
-        before = [tensor.clone() for tensor in inputs]
         # What a kernel allocates and does not write must not hold an earlier right result.
         poison([torch.empty_like(form, device=device) for form in forms])
-        try:
+        with put_back(inputs) as before:
             written = launch.call()
-        except Exception:
-            with suppress(RuntimeError):  # of a device that is lost, whose process ends
-                put_back(before)
-            raise
-        if inputs_changed := put_back(before):
-            raise BadKernel(f"it changes input {inputs_changed[0]}, which other launches read")
+            kept = [same(*pair) for pair in zip(inputs, before, strict=True)]
+        if not all(kept):
+            raise BadKernel(f"it changes input {kept.index(False) + 1}, which other launches read")
         for memory in memories:
             for where, edge in (("before", memory[:GUARD_BYTE]), ("behind", memory[-GUARD_BYTE:])):
                 if changed := int((edge != GUARD).sum()):

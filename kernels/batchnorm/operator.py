@@ -19,7 +19,7 @@ from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
-from kernels.tensors import empty, made
+from kernels.tensors import empty, made, vectors
 
 _CHECKED_ELEMENTS = 1 << 19
 _CHECKED_CHANNELS = 8
@@ -35,9 +35,7 @@ def inputs(problem: BatchNorm, uniform: Uniform) -> Tensors:
     own.
     """
     count = {"forward": 2, "inference": 4, "backward": 3}[problem.direction]
-    # One allocation, in rows of whole 256 bytes: tensors of their own would all hold the same numbers.
-    pitch = -(-problem.c // 64) * 64
-    of_channel = uniform(count, pitch, dtype=torch.float32)[:, : problem.c].unbind()
+    of_channel = vectors(uniform, count, problem.c, torch.float32)
     images = [made(spec, uniform) for spec in problem.tensors[0].values() if len(spec.shape) == 4]
     if problem.direction == "forward":
         return (*images, *of_channel)

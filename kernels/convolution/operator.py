@@ -175,13 +175,7 @@ def cudnn(problem: Convolution, *tensors: torch.Tensor, search: bool = True) -> 
     """
     forget_algorithms(problem, search, tensors[0].device)
     if problem.direction != "forward":
-        gradient = _gradient(problem, tensors, "Cudnn").call
-
-        def backward() -> torch.Tensor | Tensors:
-            with cudnn_precision(problem.dtype, search):
-                return gradient()
-
-        return Launch(backward)
+        return Launch(cudnn_precision(problem.dtype, search)(_gradient(problem, tensors, "Cudnn").call))
     x, w, *bias = tensors
     (y,) = empty(problem, x)
     stride, padding, dilation = _geometry(problem)
@@ -224,12 +218,7 @@ def inductor(problem: Convolution, *tensors: torch.Tensor) -> Launch:
         return Launch(lambda: of_cpu(*tensors))
     forget_algorithms(problem, True, tensors[0].device)
     run = compiled(_as_a_model_calls_it, problem, _MAX_AUTOTUNE)
-
-    def call() -> torch.Tensor | Tensors:
-        with cudnn_precision(problem.dtype, search=True):
-            return run(*tensors)
-
-    return Launch(call)
+    return Launch(functools.partial(cudnn_precision(problem.dtype, search=True)(run), *tensors))
 
 
 def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.Tensor | Tensors:

@@ -23,7 +23,7 @@ from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Functio
 from kernels.excerpts import drawn
 from kernels.precision import cudnn_precision
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
-from kernels.tensors import empty
+from kernels.tensors import empty, vectors
 from kernels.tensors import inputs as declared
 
 Step = Callable[[torch.Tensor], torch.Tensor]
@@ -45,12 +45,10 @@ def inputs(problem: ConvolutionBlock, uniform: Uniform) -> Tensors:
     w = w * (3 / math.sqrt(problem.c * problem.window**2))
     if problem.norm == "none":
         return x, w
-    # One allocation, in rows of whole 256 bytes: tensors of their own would all hold the same numbers.
-    pitch = -(-problem.k // 64) * 64
     if problem.norm == "layernorm":
-        weight, shift = uniform(2, pitch)[:, : problem.k].unbind()
+        weight, shift = vectors(uniform, 2, problem.k)
         return x, w, 1 + 0.1 * weight, shift
-    weight, shift, mean, variance = uniform(4, pitch, dtype=torch.float32)[:, : problem.k].unbind()
+    weight, shift, mean, variance = vectors(uniform, 4, problem.k, torch.float32)
     return x, w, 1 + 0.1 * weight, shift, 0.1 * mean, 1 + 0.1 * variance
 
 
@@ -159,17 +157,12 @@ def _fold(problem: ConvolutionBlock, w: torch.Tensor, *of: torch.Tensor) -> Tens
 
 def cudnn_relu(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
     """cuDNN's convolution with bias and ReLU, algorithms tried when first called; y allocated by each."""
-    alone = problem.convolution()
-    convolution.forget_algorithms(alone, True, x.device)
+    convolution.forget_algorithms(problem.convolution(), True, x.device)
     weights, bias = (*_fold(problem, w, *of), None)[:2]
     geometry = ([problem.stride] * 2, [problem.padding] * 2, [1, 1], 1)
 
-    def call() -> torch.Tensor:
-        with cudnn_precision(problem.dtype, search=True):
-            y: torch.Tensor = aten.cudnn_convolution_relu(x, weights, bias, *geometry)
-            return y
-
-    return Launch(call)
+    run = cudnn_precision(problem.dtype, search=True)(aten.cudnn_convolution_relu)
+    return Launch(functools.partial(run, x, weights, bias, *geometry))
 
 
 def onednn_fused(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
@@ -195,14 +188,8 @@ def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) 
     launch = torch_compile.launch(as_a_model, problem, x, *others)
     if not x.is_cuda:
         return launch
-    alone = problem.convolution()
-    convolution.forget_algorithms(alone, True, x.device)
-
-    def call() -> torch.Tensor | Tensors:
-        with cudnn_precision(problem.dtype, search=True):
-            return launch.call()
-
-    return Launch(call)
+    convolution.forget_algorithms(problem.convolution(), True, x.device)
+    return Launch(cudnn_precision(problem.dtype, search=True)(launch.call))
 
 
 _SLOPE = {"relu": 1.0, "gelu": 1.13, "silu": 1.1, "sigmoid": 0.25}

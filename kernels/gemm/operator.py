@@ -87,12 +87,7 @@ def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
     product = _by_torch(problem, *inputs)
     if problem.dtype not in ("tf32", "float32"):
         return product
-
-    def with_precision() -> torch.Tensor | Tensors:
-        with cublas_precision(problem.dtype):
-            return product.call()
-
-    return Launch(with_precision, outputs=product.outputs)
+    return replace(product, call=cublas_precision(problem.dtype)(product.call))
 
 
 def onednn(problem: Gemm, *inputs: torch.Tensor) -> Launch:

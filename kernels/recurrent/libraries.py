@@ -58,10 +58,10 @@ def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -
     y_shape = (problem.steps, problem.batch, problem.hidden)
     x_shape = (problem.steps, problem.batch, problem.inputs)
 
+    @cudnn_precision(problem.dtype)
     def forward(train: bool) -> Tensors:
-        with cudnn_precision(problem.dtype):
-            written: Tensors = _ATEN._cudnn_rnn(*taken, *sizes, False, 0.0, train, False, batch_sizes, None)
-            return written
+        written: Tensors = _ATEN._cudnn_rnn(*taken, *sizes, False, 0.0, train, False, batch_sizes, None)
+        return written
 
     if problem.direction == "forward":
 
@@ -74,13 +74,13 @@ def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -
     y, _, _, reserve, flat = forward(True)
     mask = [True, True, c is not None, problem.direction == "backward"]
 
+    @cudnn_precision(problem.dtype)
     def back() -> Tensors:
-        # cuDNN writes over the reserve.
-        with cudnn_precision(problem.dtype):
-            dx, dh, dc, of_weights = _ATEN._cudnn_rnn_backward(
-                *(x, weights, 4, flat, h, c, y, rest[0], None, None),
-                *(*sizes, False, 0.0, True, False, batch_sizes, None, reserve.clone(), mask),
-            )
+        dx, dh, dc, of_weights = _ATEN._cudnn_rnn_backward(
+            *(x, weights, 4, flat, h, c, y, rest[0], None, None),
+            # cuDNN writes over the reserve.
+            *(*sizes, False, 0.0, True, False, batch_sizes, None, reserve.clone(), mask),
+        )
         of_states = (dh, dc)[: len(states)]
         return dx.view(x_shape), *of_states, *(of_weights if mask[3] else ())
 
@@ -140,12 +140,7 @@ def loop(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
     sum_in_float32()
     if problem.dtype not in ("tf32", "float32"):
         return launch
-
-    def with_precision() -> torch.Tensor | Tensors:
-        with cublas_precision(problem.dtype):
-            return launch.call()
-
-    return Launch(with_precision)
+    return Launch(cublas_precision(problem.dtype)(launch.call))
 
 
 def _launch(problem: Recurrent, layers: Callable[..., Tensors], *tensors: torch.Tensor) -> Launch:
