@@ -20,6 +20,7 @@ from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.implementations import is_own
 from bench.runner.run import Run
+from bench.store.schema import Measurement
 
 COLUMNS = 100
 """Columns in which sentences are wrapped at most."""
@@ -42,10 +43,16 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
     for line in (*filter(None, ended), *_answers(run, judged)):
         yield from wrapped(line, COLUMNS)
     yield ""
-    if judged is not None and judged.measured and not every_case:
+    if judged is not None and _timed(judged) and not every_case:
         yield from _table(judged)
     for line in (*_went(run, judged), *_next(run, judged)):
         yield from wrapped(line, COLUMNS)
+
+
+def _timed(run: DeviceRun) -> list[Measurement]:
+    """The rows with a time of what was asked for: ceilings apart, unless there is nothing else."""
+    asked = [row for row in run.rows if row.role == "measurement"]
+    return [row for row in asked or run.rows if row.is_timed]
 
 
 def _answers(run: Run, judged: DeviceRun | None) -> Iterator[str]:
@@ -59,9 +66,10 @@ def _answers(run: Run, judged: DeviceRun | None) -> Iterator[str]:
 
 
 def answer_lines(run: DeviceRun, claims: Sequence[JudgedClaim]) -> Iterator[str]:
-    """Whether a run is fit for use and, if it has a time, at most FINDINGS sentences on what it found."""
+    """Which kernel failed, whether a run is fit for use and, if it has a time, at most FINDINGS sentences."""
+    yield from findings.failed_sentences(run)
     yield findings.fit_sentence(run)
-    if not run.measured:
+    if not _timed(run):
         return
     found = [*findings.own_sentences(run), *filter(None, [findings.reached_sentence(run)])]
     told = [each for verdict in findings.HOLDS for each in claims if each.verdict == verdict]
@@ -87,12 +95,15 @@ def _went(run: Run, judged: DeviceRun | None) -> Iterator[str]:
     interrupted = run.result is not None and run.result.journal is not None
     rows = judged.rows if judged else ()
     if judged is not None:
-        yield from findings.account(rows, run.elapsed_s)
+        told = tuple(findings.failed_sentences(judged))
+        for line in findings.account(rows, run.elapsed_s):
+            if not any(sentence.endswith(line.partition(": ")[2] or line) for sentence in told):
+                yield line
         yield from findings.noise_lines(judged)
     yield from run.rounds.failure_limit.lines
     for cause, count in run.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
-    if judged is None or not judged.measured:
+    if judged is None or not _timed(judged):
         return
     if not interrupted:
         yield from left_out_line(run.rounds.left_out)
@@ -109,8 +120,7 @@ def _next(run: Run, judged: DeviceRun | None) -> Iterator[str]:
     if run.result is not None and run.result.journal is not None:
         yield f"interrupted: these rows are safe in {run.result.journal}"
         yield "the next run turns them into a result file; --bench-resume goes on from there"
-    rows = judged.rows if judged else ()
-    timed = [row for row in rows if row.is_timed and row.role == "measurement"]
+    timed = _timed(judged) if judged else []
     if run.path is not None and 0 < len(timed) <= FEW:
         case = next((row for row in timed if is_own(row.implementation)), timed[0])
         yield f"next: python -m bench explain {row_name(case)} {run.path}"

@@ -27,6 +27,7 @@ from bench.judge.frame import DeviceRun
 from bench.judge.implementations import Side, is_own, side_by_side
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.within_run import scatter_text
+from bench.spec import is_custom
 from bench.store.schema import Measurement
 
 REASONS = 3
@@ -129,20 +130,25 @@ def _within_a_sentence(says: str) -> str:
     return says[0].lower() + says[1:] if first == "A" or first[1:].islower() else says
 
 
+def failed_sentences(run: DeviceRun) -> Iterator[str]:
+    """`mine:f crashed at rows64-length512: ...`: the first failure of each kernel of one's own."""
+    custom = (row for row in _own_rows(run) if is_custom(row.implementation))
+    failed = [row for row in custom if row.status not in ("ok", "skipped")]
+    for row in {row.implementation: row for row in reversed(failed)}.values():
+        yield f"{row.implementation}: {row.status} at {_size(row.parameters)}: {row.reason}"
+
+
 def own_sentences(run: DeviceRun) -> Iterator[str]:
     """`mine:f is right; it takes 4.02 times the time of aten at rows4096-length1024 (3.4 to 4.6).`
 
-    One for each kernel of one's own or of ours that was measured: where it is furthest behind the fastest
+    One for each kernel of one's own or of ours that did not fail: where it is furthest behind the fastest
     library, and where least.
     """
     sides = list(side_by_side(run))
-    measured = [row for row in run.rows if row.role == "measurement" and is_own(row.implementation)]
-    for name in dict.fromkeys(row.implementation for row in measured if row.status != "unsupported"):
-        mine = [row for row in measured if row.implementation == name]
-        if failed := [row for row in mine if row.status not in ("ok", "skipped", "unsupported")]:
-            yield f"{name} is not right: {failed[0].status} at {_size(failed[0].parameters)}."
-            continue
-        if not any(row.is_timed or row.reason.startswith(NOT_MEASURABLE) for row in mine):
+    for name in dict.fromkeys(row.implementation for row in _own_rows(run)):
+        mine = [row for row in _own_rows(run) if row.implementation == name]
+        ran = any(row.is_timed or row.reason.startswith(NOT_MEASURABLE) for row in mine)
+        if not ran or any(row.status not in ("ok", "skipped") for row in mine):
             continue
         beside = [(of[name], problem, of) for problem, of in sides if name in of]
         beside = sorted((each for each in beside if not math.isnan(each[0].ratio)), key=lambda e: -e[0].ratio)
@@ -150,6 +156,11 @@ def own_sentences(run: DeviceRun) -> Iterator[str]:
         unknown = "no sound time of it stands beside a library's"
         ends = f"it takes {' and '.join(told if len(told) < 3 else (told[0], told[-1]))}" if told else unknown
         yield f"{name} is right; {ends}."
+
+
+def _own_rows(run: DeviceRun) -> list[Measurement]:
+    rows = (row for row in run.rows if row.role == "measurement" and row.status != "unsupported")
+    return [row for row in rows if is_own(row.implementation)]
 
 
 def _times(side: Side, of: Mapping[str, Side]) -> str:

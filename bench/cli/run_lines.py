@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.case_name import row_name
 from bench.cli.result_tables import rate_text
-from bench.cli.terminal import columns, wrapped
+from bench.cli.terminal import columns
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.format import count_text, duration_text, half_text, seconds_text, shortened
@@ -56,7 +56,7 @@ def opening_lines(run: Run) -> list[str]:
         lines.append(f"the commit of these rows is unknown: {run.no_commit}")
     if run.unusable:
         lines.append(f"no GPU is measured: {run.unusable}")
-    return [part for line in lines for part in wrapped(line)]
+    return lines
 
 
 def busy_line(run: Run, device: Device) -> str:

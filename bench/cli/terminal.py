@@ -49,9 +49,10 @@ class Live:
         self._write, self._live, self._is_open = write, live, False
 
     def line(self, line: str) -> None:
-        """Write a line that stays."""
+        """Write a line that stays, as the terminal can show it."""
         self.end()
-        self._write(line + "\n")
+        for part in wrapped(line):
+            self._write(part + "\n")
 
     def progress(self, line: str) -> None:
         """Write a line that the next one replaces."""

@@ -8,6 +8,7 @@ from functools import partial
 import typer
 
 import kernels
+from bench.cli.application import show
 from bench.cli.closing import closing_lines
 from bench.cli.quiet import wait_until_quiet
 from bench.cli.run_lines import Progress, opening_lines
@@ -28,7 +29,7 @@ def measure(options: Options, find: Find = kernels.problem) -> RunResult:
     run = run_for(options, find)
     try:
         for line in checked_kernels(list(run.cases.values()), run.worker, run.device, run.refuse_if_over):
-            typer.echo(line)
+            show([line])
         run.plan(run.order(run.cases))
         return _measured(run)
     finally:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
+from bench.cli.closing import answer_lines
 from bench.cli.findings import own_sentences
 from bench.judge.frame import runs
 from bench.judge.implementations import Side, side_by_side
@@ -78,8 +79,9 @@ def test_few_cases_say_how_kernels_stand_beside_the_library() -> None:
     assert alone == [
         f"{name} is right; no sound time of it stands beside a library's." for name in ("mine:f", "triton")
     ]
-    wrong = replace(measured(SOFTMAX, "mine:f", 1e-3), status="wrong", median_s=None)
-    assert told(wrong) == ["mine:f is not right: wrong at float16-forward-rows4096-length8192."]
+    (run,) = runs([replace(measured(SOFTMAX, "mine:f", 1e-3), status="wrong", median_s=None, reason="why")])
+    assert not list(own_sentences(run))
+    assert next(answer_lines(run, [])) == "mine:f: wrong at float16-forward-rows4096-length8192: why"
 
 
 def told(*rows: Measurement) -> list[str]:
