@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import get_args
 
 import torch
+from scipy.special import lambertw
 from torch.nn import functional
 
 from bench.autotune import inductor as torch_compile
@@ -241,11 +242,7 @@ def _deviation(channels: int, pixels: int) -> float:
     Of n normal values the variance is below t with probability (t exp(1 - t))^(n / 2) at most (Chernoff).
     """
     bar = 2 * math.log(pixels / UNLIKELY) / (channels - 1)
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle - 1 - math.log(middle) > bar else (low, middle)
-    return math.sqrt(low)
+    return math.sqrt(-lambertw(-math.exp(-1 - bar)).real)  # of t with t - 1 - ln t = bar
 
 
 def _reached(problem: ConvolutionBlock, z: float) -> float:

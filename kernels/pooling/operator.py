@@ -12,6 +12,7 @@ import math
 from typing import Any, get_args
 
 import torch
+from scipy.special import bdtrc
 
 from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
@@ -229,12 +230,8 @@ def _most_hits(problem: Pooling, windows: int) -> int:
     a chance of at most 4 / taps.
     """
     chance = min(1.0, 4 / problem.window_taps)
-    beyond = 1.0
-    for hits in range(windows):
-        beyond -= math.comb(windows, hits) * chance**hits * (1 - chance) ** (windows - hits)
-        if beyond * problem.input_elements < UNLIKELY:
-            return max(hits, 2)
-    return windows
+    rare = UNLIKELY / problem.input_elements
+    return max(2, next(hits for hits in range(windows + 1) if bdtrc(hits, windows, chance) < rare))
 
 
 def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Pooling, Tensors, Tensors]:

@@ -40,25 +40,15 @@ EXPECTED = {
     "chatty": ("ok", ""),
     "scribble": ("crashed", "the worker answered nonsense: b'"),
     "segfault": ("crashed", "the worker ended with SIGSEGV: in segfault (kernels/faulty/operator.py:"),
-    "far": ("crashed", "the worker ended with SIGSEGV: in far (kernels/faulty/operator.py:"),
-    "near": ("ok", ""),
-    "abort": ("crashed", "the worker ended with SIGABRT: in abort (kernels/faulty/operator.py:"),
-    "leave": ("crashed", "the worker ended with exit code 0"),
-    "exit": ("crashed", "the worker ended with exit code 1: had enough"),
     "kill": ("crashed", "the worker was killed (SIGKILL), perhaps for memory"),
     "raise": ("error", "RuntimeError: no tile fits"),
-    "recursion": ("error", "RecursionError: maximum recursion depth exceeded"),
     "huge": ("out_of_memory", "1000000000000000 bytes"),
     "wrong": ("wrong", "before timing; the arithmetic explains 0.00e+00"),
     "later": ("wrong", "after timing; the arithmetic explains 0.00e+00"),
     "nan": ("wrong", "relative error inf before timing"),
     "nothing": ("wrong", "relative error inf before timing"),
 }
-"""Implementation -> status and a part of the reason.
-
-`near` writes behind its output, into memory that it owns, and nobody notices: on a CPU only what hits a page
-that is not there is seen at once (`far`), and what hits the heap's own notes sooner or later (SIGABRT).
-"""
+"""Implementation -> status and a part of the reason; test_process.py has all ways in which a worker dies."""
 
 CRASHES = [(name, told) for name, told in EXPECTED.items() if told[0] == "crashed"]
 OTHERS = {name: told for name, told in EXPECTED.items() if told[0] != "crashed"}

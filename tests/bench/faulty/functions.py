@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import stat
-import sys
 from collections.abc import Callable
 
 import torch
@@ -14,8 +13,6 @@ from kernels.faulty.problem import Faulty
 
 from bench.spec import Launch, Operator, Uniform
 
-GUARD = 1024
-"""Values behind each output that belong to it, so that `near` harms nobody."""
 OFTEN = 20
 
 
@@ -23,7 +20,7 @@ def misbehaving(act: Callable[[torch.Tensor], None]) -> Callable[[Faulty, torch.
     """An implementation that negates x and then does what `act` does, given y."""
 
     def build(problem: Faulty, x: torch.Tensor) -> Launch:
-        y = torch.empty(problem.length + GUARD)[: problem.length]
+        y = torch.empty_like(x)
 
         def call() -> torch.Tensor:
             torch.neg(x, out=y)
@@ -57,36 +54,12 @@ def segfault(y: torch.Tensor) -> None:
     ctypes.string_at(0)
 
 
-def far(y: torch.Tensor) -> None:
-    ctypes.memset(y.data_ptr() + (1 << 45), 0, 64)
-
-
-def near(y: torch.Tensor) -> None:
-    ctypes.memset(y.data_ptr() + y.nbytes, 0, 64)
-
-
-def abort(y: torch.Tensor) -> None:
-    os.abort()
-
-
-def leave(y: torch.Tensor) -> None:
-    os._exit(0)
-
-
-def exits(y: torch.Tensor) -> None:
-    sys.exit("had enough")
-
-
 def kill(y: torch.Tensor) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def raises(y: torch.Tensor) -> None:
     raise RuntimeError("at 3:4:\n    tl.dot(a, b)\nno tile fits")
-
-
-def recursion(y: torch.Tensor) -> None:
-    recursion(y)
 
 
 def huge(y: torch.Tensor) -> None:
@@ -133,9 +106,8 @@ def reference(problem: Faulty, x: torch.Tensor) -> torch.Tensor:
 
 ACTS = {
     **{"good": good, "chatty": chatty, "scribble": scribble, "segfault": segfault},
-    **{"far": far, "near": near, "abort": abort, "leave": leave, "exit": exits, "kill": kill},
-    **{"raise": raises, "recursion": recursion, "huge": huge, "wrong": wrong, "later": later()},
-    **{"nan": nan, "hang": hang},
+    **{"kill": kill, "raise": raises, "huge": huge, "wrong": wrong, "later": later(), "nan": nan},
+    "hang": hang,
 }
 OPERATOR = Operator(
     problem=Faulty,
