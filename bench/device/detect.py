@@ -175,28 +175,16 @@ def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
 
 
 def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
-    """`GPU-...`, or `MIG-...` if the device is a slice of a divided GPU (MIG), from the driver alone.
+    """`GPU-...`, or `MIG-...` if its name says that it is a slice of a divided GPU, ` MIG 3g.40gb`.
 
-    For a slice, cuDeviceGetUuid_v2 returns the compute instance's UUID (CUDA driver API reference) and
-    cuDeviceGetUuid, whose description lacks that sentence, the GPU's: if they differ, it is a slice. The
-    newer function came with CUDA 11.4, as did the form `MIG-<UUID>` in CUDA_VISIBLE_DEVICES (MIG User Guide,
-    "CUDA Device Enumeration", R470). If both return the same, a slice is known by the profile at the end of
-    its name, ` MIG 3g.40gb`. NVML, where it is there, overrules this.
-    CudaError if the driver answers neither.
+    For a slice the function returns the compute instance's UUID (CUDA driver API reference), which
+    CUDA_VISIBLE_DEVICES takes (MIG User Guide, "CUDA Device Enumeration"). NVML, where it is there, knows
+    better what is a slice. CudaError if the driver does not answer.
     """
-    identities = []
-    for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
-        value = (ctypes.c_ubyte * 16)()
-        try:
-            call(driver, function, ctypes.byref(value), device)
-        except CudaError as error:
-            failure = error
-        else:
-            identities.append(uuid.UUID(bytes=bytes(value)))
-    if not identities:
-        raise failure
-    is_slice = identities[0] != identities[-1] or re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
-    return f"{'MIG' if is_slice else 'GPU'}-{identities[-1]}"
+    value = (ctypes.c_ubyte * 16)()
+    call(driver, "cuDeviceGetUuid_v2", ctypes.byref(value), device)
+    is_slice = re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
+    return f"{'MIG' if is_slice else 'GPU'}-{uuid.UUID(bytes=bytes(value))}"
 
 
 def _cuda_device(gpu: Device) -> Device:

@@ -15,10 +15,7 @@ static const char *addresses[] = {"0000:1B:00.0", "0000:AF:00.0"};
 int PCI(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
 int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
 #define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
-int UUID(Uuid *u, int d) { FILL(16 * d); }
-#ifdef PART /* of a divided GPU, whose UUID the older function still gives */
-int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(PART * 16); }
-#endif
+int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(16 * d); }
 int cuDeviceGetAttribute(int *v, int a, int d) {
     switch (a) {
         case 16: *v = d ? 84 : H100_SM; return 0;

@@ -20,7 +20,6 @@ from tests.bench.nvml_fake import FakeNvml
 LIBCUDA = Path(__file__).with_name("libcuda_devices.c")
 GIVEN = {
     "NAME": '"NVIDIA GeForce RTX 3090 SUPER"',
-    "UUID": "cuDeviceGetUuid",
     "PCI": "cuDeviceGetPCIBusId",
     "MAJOR": 8,
     "H100_SM": 132,
@@ -59,14 +58,14 @@ def test_a_known_gpu(driver) -> None:
 
 
 PART = "10111213-1415-1617-1819-1a1b1c1d1e1f"
-"""The number that the driver compiled with PART=1 gives the first GPU's slice."""
+"""The number of the second GPU; `WHOLE` is the first one's."""
 WHOLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 def test_an_unknown_gpu_of_a_known_family(driver, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvml(uuid=f"GPU-{PART}", sm_mhz=1860, memory_mhz=10501, bus_bit=384)
     monkeypatch.setattr(nvml, "pynvml", fake)
-    found = detect("cuda:1", driver(UUID="cuDeviceGetUuid_v2"))
+    found = detect("cuda:1", driver())
     assert found.uuid == f"GPU-{PART}"
     assert found.slug == "nvidia-geforce-rtx-3090-super-84sm-24gib"
     assert found.derived and found.datasheet is not None
@@ -82,24 +81,20 @@ def test_an_unknown_gpu_of_a_known_family(driver, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("profile", ["3g.40gb", "1c.3g.20gb"])
 def test_a_slice_of_a_divided_gpu_is_named_as_cuda_visible_devices_takes_it(driver, profile: str) -> None:
-    """By the driver alone, or by its name, of which the MIG User Guide has a table."""
-    found = detect("cuda:0", driver(PART=1))
-    assert found.uuid == f"MIG-{PART}" and found.id != detect("cuda:0", driver()).id
+    """By its name, of which the MIG User Guide has a table."""
     name = f'"NVIDIA H100 80GB HBM3 MIG {profile}"'
-    assert detect("cuda:1", driver(NAME=name, UUID="cuDeviceGetUuid_v2")).uuid.startswith("MIG-")
-    assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid.startswith("GPU-")
+    assert detect("cuda:1", driver(NAME=name)).uuid == f"MIG-{PART}"
+    assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid == f"GPU-{PART}"
 
 
-@pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
-def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
-    number = PART if told == "MIG" else WHOLE
-    library = driver(PART=int(told == "MIG"))
-    names = (
-        {"uuid": "GPU-another", "mig_uuid": f"MIG-{number}"} if known == "MIG" else {"uuid": f"GPU-{number}"}
-    )
+@pytest.mark.parametrize("name", ['"NVIDIA H100 80GB HBM3 MIG 3g.40gb"', '"NVIDIA H100"'])
+@pytest.mark.parametrize("known", ["GPU", "MIG"])
+def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, name: str, known: str) -> None:
+    library = driver(NAME=name)
+    names = {"uuid": "GPU-another", "mig_uuid": f"MIG-{PART}"} if known == "MIG" else {"uuid": f"GPU-{PART}"}
     fake = FakeNvml(**names)
     monkeypatch.setattr(nvml, "pynvml", fake)
-    assert detect("cuda:0", library).uuid == f"{known}-{number}"
+    assert detect("cuda:1", library).uuid == f"{known}-{PART}"
     assert fake.opened == 0, "what was initialised is shut down"
 
 

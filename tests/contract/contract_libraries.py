@@ -50,9 +50,7 @@ def test_functions_of_the_driver() -> None:
     there = prototypes("cuda.h")
     assert len(there) > 300
     spoken = {(w, f"{path}:{n}") for path, source in sources(ROOT) for n, w in words(source, DRIVER)}
-    # Before CUDA 13 the function without _v2 was another one; it is asked where that is absent.
-    old = {"cuDeviceGetUuid"}
-    assert not [f"{at}: cuda.h has no {word}" for word, at in spoken if word not in there.keys() | old]
+    assert not [f"{at}: cuda.h has no {word}" for word, at in spoken if word not in there]
     assert {"cuInit", "cuDriverGetVersion", "cuGraphKernelNodeGetParams_v2"} <= {word for word, _ in spoken}
     wrong = [
         f"{at}: {name} takes {len(there[name])} arguments, given {given}"
