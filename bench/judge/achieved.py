@@ -29,7 +29,7 @@ CLASSES: Mapping[str, str] = {
         LAYERS,
     ),
     **dict.fromkeys(("rms_norm", "softmax", "stream"), LAYERS),
-    **dict.fromkeys(("gemm", "linear"), "matrix products"),
+    **dict.fromkeys(("gemm", "linear"), "matrix multiplications"),
     "convolution": "convolutions",
     "attention": "attention",
     **dict.fromkeys(("recurrence", "recurrent"), "recurrent layers"),

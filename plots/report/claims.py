@@ -8,7 +8,7 @@ from bench.sweep.experiments import RULES
 from plots.report import matrix
 from plots.report.section import Results, Section, filled
 
-TITLE = "What the guides say, and what these rows say of it"
+TITLE = "NVIDIA's advice, and whether these results support it"
 
 
 def section(results: Results) -> Section:

@@ -22,7 +22,7 @@ BOUNDS: Mapping[str, str] = {
     "": "Work whose bound is not known",
 }
 """What bounds a case on the base -> the title of its part."""
-PRODUCTS = "matrix products"
+PRODUCTS = "matrix multiplications"
 COLUMNS = (
     *(*CASE, *KEPT),
     *("device", "implementation", "visit", "median_s", "blamed", "utc", "source", "regime"),
@@ -96,7 +96,7 @@ def _base(rows: pd.DataFrame, asked: bool) -> str:
 
 
 def _of_rates(rates: Sequence[Achieved]) -> Iterator[Column]:
-    """The bandwidth of layers, and the rate of matrix products of the data types that most devices have."""
+    """The bandwidth of layers, and the rate of products of the data types that most devices have."""
     products = [each.width for each in rates if each.work == PRODUCTS]
     width = max(products, key=products.count, default="")
     for work, of, unit in ((LAYERS, "", "B/s"), (PRODUCTS, width, "FLOP/s")):

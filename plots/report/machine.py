@@ -118,7 +118,7 @@ def _roof(run: DeviceRun) -> Ceilings:
 
 
 def _matrix_dtypes(run: DeviceRun) -> list[str]:
-    """Data types of its matrix products, those of the highest rate first."""
+    """Data types of its matrix multiplications, those of the highest rate first."""
     peaks = {
         dtype: peak.per_s for (kind, dtype), peak in _roof(run).peak_flop_per_s.items() if kind == "matrix"
     }
@@ -145,7 +145,7 @@ def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Numbe
         yield memory, _unmeasured(stated, "B/s")
     fastest = _fastest(run)
     for dtype in dtypes:
-        yield f"matrix products in {dtype}", _products(dtype, run, fastest.get(dtype))
+        yield f"matrix multiplications in {dtype}", _products(dtype, run, fastest.get(dtype))
     launch = ("", UNMEASURED)
     if floor := roof.launch:
         launch = seconds_text(floor.seconds), _interval(floor.low_s, floor.high_s, "s")

@@ -82,7 +82,7 @@ def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None
     assert (layers.work, layers.width, matrix.work, matrix.width) == (
         LAYERS,
         "",
-        "matrix products",
+        "matrix multiplications",
         "16 bits",
     )
 

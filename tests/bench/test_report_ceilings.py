@@ -83,7 +83,10 @@ def test_a_rate_is_one_number_in_sentence_card_table_curve_and_roofline_with_a_w
     drawn = dict(roofline.draw(run))
     for ceiling, what, figure in (
         ("memory copy", "memory bandwidth", "float32"),
-        *((f"peak matrix {of}", f"matrix products in {of}", of) for of in ("float32", "bfloat16", "int8")),
+        *(
+            (f"peak matrix {of}", f"matrix multiplications in {of}", of)
+            for of in ("float32", "bfloat16", "int8")
+        ),
     ):
         table = names[listed[ceiling].row]
         unit = table.split()[1].removeprefix("G").removeprefix("T")

@@ -235,14 +235,14 @@ def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path
     heads = table(text, "The devices side by side")
     names = re.findall(r'scope="col">([^<]*)<', heads)
     assert [name for name in names if name.startswith("matrix")] == [
-        "matrix products in float16",
-        "matrix products in float32",
+        "matrix multiplications in float16",
+        "matrix multiplications in float32",
     ]
     assert "state" not in names
     (second,) = [line for line in heads.split("<tr>") if "NVIDIA H200" in line]
     cells = second.split("<td>")[1:]
     assert len(cells) == len(names) - 1
-    unmeasured = cells[names.index("matrix products in float32") - 1]
+    unmeasured = cells[names.index("matrix multiplications in float32") - 1]
     assert "not measured; its datasheet promises" in unmeasured and "<strong" not in unmeasured
     bought, gained = table(text, "What to buy"), section(text, "devices").split("Every class of work")[0]
     for title in ("Memory-bound work", "Compute-bound work", "Launch-bound work"):
