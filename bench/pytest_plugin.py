@@ -130,8 +130,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def _refusal(config: pytest.Config) -> str:
     """Why these options do not go together; empty if they do."""
     given = config.option
-    if given.bench_device == "all":
-        return FORMER["--bench-device all"]
     if not given.bench_run:
         for name in sorted(OPTIONS.keys() - WITHOUT_MEASURING):
             destination = OPTIONS[name].get("dest", f"bench_{name}")
@@ -356,7 +354,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
     terminalreporter.section("roofbench")
     terminal = _terminal(config)
-    for line in closing_lines(run, every_case=config.option.verbose > 0):
+    for line in closing_lines(run):
         terminal.line(line)
 
 

@@ -54,7 +54,6 @@ REFUSALS = [
     (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; `python -m bench list --all` shows"),
     (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
     (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda or cuda:N"),
-    (["--bench-device", "all"], "`--bench-device all` is a shell loop over --bench-device cuda:N"),
     (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
     (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
     (["--bench-results", "/proc/nowhere"], "results cannot be written here"),
@@ -133,7 +132,7 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     assert "IQR" not in text and text.count("next: python -m ") == 1
     assert "Name (time in" not in text
     _, asked = measured(stand_in, sweep, "--benchmark-columns=median", "-v")
-    assert "Name (time in" in asked and asked.count(" flags") == 1
+    assert "Name (time in" in asked
     (path, *_) = (stand_in / "results").rglob("*.parquet")
     table = CliRunner().invoke(app, ["table", str(path)])
     assert table.exit_code == 0 and table.output.count("-onednn-") == 4

@@ -68,7 +68,6 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
     (["studies", "prediction", MISSING], f"{MISSING}: no such file"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
-    (["bench", "first-minutes", "all", "--out", "dir"], "`first-minutes` is gone: begin on a new GPU with"),
     (["plots", MISSING], f"{MISSING}: no such file"),
     (["plots", "score", MISSING], f"{MISSING}: no such file"),
 ]

@@ -61,15 +61,8 @@ def run_process(app: Callable[[], object]) -> None:
 class Commands(TyperGroup):
     """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug.
 
-    Commands and options of earlier releases end so, too.
+    Commands and options of the release before end so, too.
     """
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name; UserError for one of earlier releases."""
-        command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in FORMER:
-            raise UserError(FORMER[cmd_name])
-        return command
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""

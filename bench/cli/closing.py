@@ -30,20 +30,18 @@ FEW = 20
 """Cases of which each has a line in a table."""
 
 
-def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
-    """What to say at the end of a run; with `every_case` its table first."""
+def closing_lines(run: Run) -> Iterator[str]:
+    """What to say at the end of a run."""
     places = {case.key: place for place, case in enumerate(run.cases.values())}
     rows = sorted(run.rows(), key=lambda row: places.get(row.case, len(places)))
     judged = next(iter(runs(rows, without_mixed=True)), None)
     if judged is not None:
         judged = replace(judged, datasheet=find_datasheet(judged.device_name))
-    if judged is not None and every_case:
-        yield from (*case_table(judged), "")
     ended = [run.stopped, run.result.reason if run.result is not None else ""]
     for line in (*filter(None, ended), *_answers(run, judged)):
         yield from wrapped(line, COLUMNS)
     yield ""
-    if judged is not None and _timed(judged) and not every_case:
+    if judged is not None and _timed(judged):
         yield from _table(judged)
     for line in (*_went(run, judged), *_next(run, judged)):
         yield from wrapped(line, COLUMNS)

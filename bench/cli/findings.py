@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bench.case_name import problem_name, row_name
+from bench.case_name import problem_name
 from bench.format import (
     NOT_MEASURABLE,
     amount_text,
@@ -209,13 +209,3 @@ def noise_lines(run: DeviceRun) -> list[str]:
     if published := sum(is_published(row) for row in run.rows if row.is_timed):
         lines.append(f"noise between runs of {count_text(published, 'time')}: {PUBLISHED}")
     return lines
-
-
-def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
-    """How far the sentinels, the ceilings that were visited throughout the run, moved."""
-    moved = []
-    for row in rows:
-        if row.role != "measurement" and len(row.visit_samples_s) > 2:
-            medians = [float(np.median(samples_s)) for samples_s in row.visit_samples_s]
-            moved.append(f"{row_name(row)} by {share_text(max(medians) / min(medians) - 1, 1)}")
-    return [f"what was measured again and again during the run varied: {', '.join(moved)}"] if moved else []

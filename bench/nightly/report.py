@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bench.case_name import row_name
-from bench.cli.findings import account, sentinel_lines
+from bench.cli.findings import account
 from bench.cli.table import markdown_lines
 from bench.format import change_cells, change_text, count_text, share_text
 from bench.judge.comparability import Difference
@@ -53,8 +53,6 @@ def nightly_lines(device_night: Tonight) -> Iterator[str]:
         yield from ("## What ran", "")
         for line in account(device_night.rows, device_night.wall_s):
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
-        for line in sentinel_lines(device_night.rows):
-            yield f"* {line}"
         if device_night.path is not None:
             yield f"* rows: `{device_night.path}`"
             yield f"* page: `python -m plots report {device_night.path.parent}`"

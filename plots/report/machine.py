@@ -7,7 +7,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from bench.cli.findings import best_text, fit_sentence, noise_lines, reached_sentence, sentinel_lines
+from bench.cli.findings import best_text, fit_sentence, noise_lines, reached_sentence
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
@@ -34,7 +34,7 @@ class Head(NamedTuple):
     numbers: Mapping[str, Number]
     """What it is a number of -> the number."""
     state: tuple[str, ...]
-    """How far its times can be trusted: noise, sentinels that moved."""
+    """How far its times can be trusted: noise from visit to visit."""
     ceilings: tuple[tuple[str, str, str, str], ...]
     """(name, value, interval, case) of each ceiling that was measured."""
 
@@ -76,7 +76,7 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
         name=name,
         sentence=f"{fit_sentence(run)} {reached}".strip(),
         numbers=dict(_numbers(run, dtypes)),
-        state=(*state, *noise_lines(run), *sentinel_lines(run.rows)),
+        state=(*state, *noise_lines(run)),
         ceilings=tuple(
             (
                 each.name,
