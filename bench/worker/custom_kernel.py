@@ -19,7 +19,7 @@ import torch
 from bench.case_name import parameter_words
 from bench.causes import cause
 from bench.errors import unknown
-from bench.spec import Launch, Operator, Problem, Unsupported
+from bench.spec import DeviceKind, Launch, Operator, Problem, Unsupported
 from bench.worker.check import outputs_of, poison, put_back, same
 from bench.worker.kernel_file import FILES, OURS, loaded
 from kernels.tensors import stored_dtype
@@ -169,6 +169,14 @@ def text_of(tensors: Sequence[torch.Tensor]) -> str:
     return ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in tensors)
 
 
+def able(operator: Operator, problem: Problem, device: torch.device) -> list[str]:
+    """The implementations of ours that can run this problem on such a device, the first library first."""
+    kind: DeviceKind = "cpu" if device.type == "cpu" else "cuda"
+    of = torch.cuda.get_device_capability() if kind == "cuda" else None
+    names = (each.name for each in operator.problem.implementations)
+    return [name for name in names if not problem.missing(name, kind, of)]
+
+
 def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> Tensors:
     """Tensors without memory that are like the outputs of the first implementation that runs on this device.
 
@@ -176,16 +184,14 @@ def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> T
     """
     if (form := _FORMS.get((problem.operator, problem))) is not None:
         return form
-    kind, of = ("cuda", torch.cuda.get_device_capability()) if inputs[0].is_cuda else ("cpu", None)
-    names = [each.name for each in operator.problem.implementations if each.name in operator.implementations]
+    names = (name for name in able(operator, problem, inputs[0].device) if name in operator.implementations)
     # What compiles or tunes comes last: only the form of its outputs is wanted.
     for name in sorted(names, key=lambda name: name.startswith(("inductor", "triton"))):
-        if not problem.missing(name, kind, of):  # type: ignore[arg-type]
-            with suppress(Exception):  # a library that is not installed or declines: the next one may do
-                launch = operator.implementations[name](problem, *inputs)
-                outputs = launch.outputs or outputs_of(launch.call())
-                made = tuple(torch.empty_like(tensor, device="meta") for tensor in outputs)
-                return _FORMS.setdefault((problem.operator, problem), made)
+        with suppress(Exception):  # a library that is not installed or declines: the next one may do
+            launch = operator.implementations[name](problem, *inputs)
+            outputs = launch.outputs or outputs_of(launch.call())
+            made = tuple(torch.empty_like(tensor, device="meta") for tensor in outputs)
+            return _FORMS.setdefault((problem.operator, problem), made)
     raise Unsupported(f"no implementation of {problem.operator} runs here to show the form of its outputs")
 
 
@@ -284,14 +290,11 @@ def example_file(operator: Operator, given: dict[str, Any], device: torch.device
 
 def _names(operator: Operator, problem: Problem, count: int) -> list[str]:
     """Names of the inputs: as the problem declares them, or as the reference calls them."""
-    declared: list[str] = []
-    with suppress(NotImplementedError):
-        declared = [name for name in problem.tensors[0] if name.isidentifier()]
-    if len(declared) == count:
-        return declared
     parameters = list(inspect.signature(operator.reference).parameters.values())[1:]
-    named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    return [*named[:count], *(f"input{number}" for number in range(len(named) + 1, count + 1))]
+    names = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    with suppress(NotImplementedError):
+        names = [*problem.tensors[0]] or names
+    return [*names[:count], *(f"input{number}" for number in range(len(names) + 1, count + 1))]
 
 
 def _axes(operator: Operator, problem: Problem, device: torch.device) -> list[str]:

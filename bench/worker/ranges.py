@@ -15,6 +15,7 @@ import torch
 from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import DATA
 from bench.worker.check import largest, of_tolerance, outputs_of, relative_errors
+from bench.worker.custom_kernel import able
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 
 BEYOND = tuple(data for data in DATA if data not in ("uniform", "normal"))
@@ -32,7 +33,7 @@ def wider(slots: BufferRing) -> Iterator[tuple[str, tuple[float, float]]]:
     `slots` hold inputs in [-1, 1]. Left out are ranges at which the reference or a library's result is not
     finite, and those at which rounding alone explains any result.
     """
-    library = _library(slots)
+    library = next(iter(able(slots.operator, slots.problem, slots.bench.device)), "")
     usual = _worth(slots)
     given = slots.operator.tolerance(slots.problem, slots.implementation)
     each = [given] * len(usual) if isinstance(given, float | int) else list(given)
@@ -79,14 +80,6 @@ def _worth(slots: BufferRing) -> list[tuple[float, float]]:
     right = outputs_of(slots.operator.reference(problem, *inputs))
     other = outputs_of(slots.operator.reference(problem, *map(rounded, inputs)))
     return [(largest(a.double() - b.double()), largest(b)) for a, b in zip(other, right, strict=True)]
-
-
-def _library(slots: BufferRing) -> str:
-    """The first implementation of ours that runs here and is no custom kernel; empty if none does."""
-    kind = slots.bench.device.type
-    of = torch.cuda.get_device_capability() if kind == "cuda" else None
-    names = (each.name for each in slots.operator.problem.implementations)
-    return next((name for name in names if not slots.problem.missing(name, kind, of)), "")  # type: ignore[arg-type]
 
 
 def _errors_of(library: str, wide: BufferRing) -> list[float]:
