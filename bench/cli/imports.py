@@ -93,17 +93,21 @@ def import_all(
     """
     from bench.interop.cloning import clone
 
-    nothing_read = False
+    found = nothing_read = False
     for name in names():
         source = described(name)
         try:
             place = folder / name
             if fetch and not source.installed and not place.is_dir():
                 clone(source, place)
+            found |= place.is_dir()
             show(_lines(name, None if source.installed and not place.is_dir() else place, bench_results))
+            found = True
         except UserError as refusal:
             nothing_read |= isinstance(refusal, NothingRead)
             remark(f"{name}: left out: {refusal}")
+    if not found:
+        raise UserError(f"{folder}: holds no folder of a source's name, such as {names()[0]}")
     if nothing_read:
         raise typer.Exit(1)
 

@@ -278,6 +278,7 @@ def test_all_sources_fail_together_if_nothing_can_be_read_of_one_that_is_there(
         words = ["import", "all", str(tmp_path), "--bench-results", str(tmp_path / "results")]
         return CliRunner().invoke(app, words).exit_code
 
+    assert CliRunner().invoke(app, ["import", "all", str(tmp_path / "a slip")]).exit_code == 2
     assert ends(head, "1,0.01,,,") == 0 and not (tmp_path / "results").exists()
     assert ends("size,rate", "4096,2.5") == 1
     assert ends(head, "4096,-1,,,") == 1
