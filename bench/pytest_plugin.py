@@ -231,27 +231,12 @@ def is_deep() -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Give the run the cases that -k left, and print its opening lines."""
+    """Say how many examples are left out; end pytest if no worker starts."""
     config = session.config
     if unstarted := config.stash.get(UNSTARTED, ""):
         _refuse(unstarted)
     if left_out := config.stash.get(LEFT_OUT, 0):
         line = f"{left_out:,} further examples are left out; {DEEP}=1 checks them too"
-        _terminal(config).line(line)
-    if (run := _measuring(config)) is None:
-        return
-    # A -k that pytest cannot read leaves all items here; it says so itself, later.
-    given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
-    from bench.cli.quiet import wait_until_quiet
-    from bench.cli.run_lines import opening_lines
-
-    try:
-        run.plan(params["case"] for params in given if "case" in params)
-        wait_until_quiet(run, _terminal(config).line)
-        opening = opening_lines(run)
-    except UserError as error:
-        _refuse(str(error))
-    for line in opening:
         _terminal(config).line(line)
 
 
@@ -302,18 +287,16 @@ def roofbench(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Measure everything before the tests show it case by case: visits are spread over the whole run."""
+    """Measure the cases that -k left before the tests show them: visits are spread over the whole run."""
     config = session.config
     if (run := _measuring(config)) is None or session.testsfailed:
         return
-    from bench.cli.run_lines import Progress
+    from bench.cli.whole_run import show_run
 
-    terminal = _terminal(config)
-    progress = Progress(run, terminal.line, terminal.progress)
+    given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
     try:
-        for row in run.walk(config.option.maxfail):
-            progress.show(row)
-        terminal.end()
+        run.plan(params["case"] for params in given if "case" in params)
+        show_run(run, _terminal(config), config.option.maxfail)
     except UserError as error:
         _refuse(str(error))
 

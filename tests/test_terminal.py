@@ -112,15 +112,6 @@ def test_progress_is_one_line_that_fits_and_ends_with_the_time_left() -> None:
     assert (end, last) == ("\n", "done\n")
 
 
-def test_progress_in_a_log_is_a_line_for_each_visit() -> None:
-    text: list[str] = []
-    live = Live(text.append, live=False)
-    live.progress("one")
-    live.progress("two")
-    live.line("end")
-    assert text == ["one\n", "two\n", "end\n"]
-
-
 def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bench.sweep.load import Case
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
-_NUMBER = re.compile(r"-?[0-9]+")
 ImplementationOption = Annotated[
     str,
     typer.Option(
@@ -312,12 +311,10 @@ def _parameter(word: str) -> tuple[str, list[Any]]:
 
 
 def _value(text: str, word: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    if _NUMBER.fullmatch(text):
-        return int(text)
+    from bench.interop.file_format import value
+
     if ".." not in text:
-        return text
+        return value(text)
     if (match := _RANGE.fullmatch(text)) is None:
         raise UserError(f"{word}: {text} is no range; give 64..4096, which doubles, or 64..512:8")
     start, end, step = match.groups()

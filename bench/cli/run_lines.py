@@ -120,21 +120,20 @@ def asked_text(cases: Sequence[Case]) -> str:
 
 
 def claims_line(compared: Sequence[CaseGroup]) -> str:
-    """Which claims these cases can decide; empty if none."""
-    claims: dict[str, list[str]] = {}
-    for each in compared:
-        if each.claim is not None:
-            claims.setdefault(each.sweep, []).append(each.claim.id)
-    listed = "; ".join(f"{sweep} {', '.join(ids)}" for sweep, ids in claims.items())
-    count = count_text(sum(map(len, claims.values())), "claim")
-    return listed and f"these cases are enough for verdicts on {count}: {listed}"
+    """On how many claims, and on which rules, these cases can decide; empty if on none."""
+    count = sum(each.claim is not None for each in compared)
+    rules = f", on rules {text}" if (text := _rules(compared)) else ""
+    return f"these cases are enough for verdicts on {count_text(count, 'claim')}{rules}" if count else ""
 
 
 def left_out_line(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
-    """What there is no time for: `no time for all that rules 3, 7 need, nor for all of gemm/square`."""
-    rules = sorted({rule for each in comparisons if each.claim is not None for rule in each.claim.rules})
+    """What there is no time for: `no time for all cases of gemm/square, which rules 3, 7 need`."""
     sweeps = [name for name, _ in Counter(each.sweep for each in comparisons).most_common()]
     if sweeps:
         more = f" and {count_text(len(sweeps) - SHOWN, 'more sweep')}" if len(sweeps) > SHOWN else ""
-        needed = f", which rules {', '.join(map(str, rules))} need" if rules else ""
+        needed = f", which rules {text} need" if (text := _rules(comparisons)) else ""
         yield f"no time for all cases of {', '.join(sweeps[:SHOWN])}{more}{needed}: give --bench-budget more"
+
+
+def _rules(comparisons: Sequence[CaseGroup]) -> str:
+    return ", ".join(map(str, sorted({r for each in comparisons if each.claim for r in each.claim.rules})))

@@ -36,17 +36,22 @@ def measure(options: Options, find: Find = kernels.problem) -> RunResult:
         run.interrupted()  # which changes nothing of a run that has been finished
 
 
+def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None:
+    """Visit the planned cases, and show what a run shows before and while it does. UserError."""
+    wait_until_quiet(run, terminal.line)
+    for line in opening_lines(run):
+        terminal.line(line)
+    progress = Progress(run, terminal.line, terminal.progress)
+    for row in run.walk(most_failures):
+        progress.show(row)
+    terminal.end()
+
+
 def _measured(run: Run) -> RunResult:
     """Measure the planned cases."""
     terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     try:
-        wait_until_quiet(run, terminal.line)
-        for line in opening_lines(run):
-            terminal.line(line)
-        progress = Progress(run, terminal.line, terminal.progress)
-        for row in run.walk():
-            progress.show(row)
-        terminal.end()
+        show_run(run, terminal)
         result = run.finish()
     except KeyboardInterrupt:
         result = run.finish(interrupted=True, reason="the measuring was interrupted")
