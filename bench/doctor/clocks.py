@@ -22,7 +22,7 @@ from bench.format import ratio_text
 from bench.runner.merge_visits import SEED
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import DeviceKind
-from bench.worker.lifeline import answers_only, die_with
+from bench.worker.lifeline import die_with
 
 ROUNDS = 6
 """RingSampler of each clock. The lowest and highest of six ratios are a 97 % interval of their median."""
@@ -111,21 +111,11 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
 
 
 def main() -> None:
-    """Answer one request: the turns of a case."""
-    answers = answers_only()
-    settings = json.loads(sys.argv[1])
-    die_with(settings["parent"])
-    import torch
+    """Answer requests for the turns of a case, as the worker answers its own."""
+    die_with(json.loads(sys.argv[1])["parent"])
+    from bench.worker.__main__ import main as answer  # imports torch
 
-    from bench.worker.__main__ import make_bench
-
-    if settings["threads"]:
-        torch.set_num_threads(settings["threads"])
-    bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"], settings["uuid"])
-    with torch.no_grad():
-        for line in sys.stdin:
-            turns = turns_of(bench, *json.loads(line)["asked"])
-            answers.write(json.dumps({"turns": turns}) + "\n")
+    answer(lambda bench, request: {"turns": turns_of(bench, *request["asked"])})
 
 
 if __name__ == "__main__":

@@ -187,7 +187,8 @@ class Worker:
         elif code == -signal.SIGKILL:
             how = "was killed (SIGKILL), perhaps for memory"
         elif code < 0:
-            how = f"ended with {_signal_name(-code)}"
+            name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+            how = f"ended with {name}"
         else:
             how = f"ended with exit code {code}"
         words = ", ".join(filter(None, last_words(self._all_errors())))
@@ -230,13 +231,6 @@ class Worker:
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import json
 import mmap
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -189,13 +190,9 @@ def hello(bench: Bench) -> dict[str, Any]:
 
 def _cpu_libraries() -> str:
     """MKL and oneDNN with their versions, from torch's description of its build."""
-    wanted = {"Intel(R) oneAPI Math Kernel Library Version": "MKL", "Intel(R) MKL-DNN": "oneDNN"}
-    names = []
-    for line in torch.__config__.show().splitlines():
-        for start, name in wanted.items():
-            if start in line:
-                rest = line.split(start, 1)[1].split()
-                names.append(f"{name} {rest[0].lstrip('v').removesuffix('-Product')}")
+    patterns = {"MKL": r"Math Kernel Library Version ([\d.]+)", "oneDNN": r"MKL-DNN v([\d.]+)"}
+    built = torch.__config__.show()
+    names = [f"{name} {found[1]}" for name, p in patterns.items() if (found := re.search(p, built))]
     return ", ".join(names) or "torch's own BLAS"
 
 
@@ -267,7 +264,7 @@ def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     return answered | {"renew": cause} if cause else answered
 
 
-def main() -> None:
+def main(respond: Callable[[Bench, dict[str, Any]], dict[str, Any]] = respond) -> None:
     """Answer requests until the input ends."""
     answers = answers_only()
     settings = json.loads(sys.argv[1])

@@ -260,15 +260,10 @@ def tolerance(problem: Convolution, implementation: str) -> float | tuple[float,
 
 def _most_terms(problem: Convolution) -> tuple[int, int]:
     """Terms of the outputs that have the most, and how many outputs those are."""
-    of_group = {
-        "forward": problem.c // problem.groups,
-        "activation_gradient": problem.k // problem.groups,
-        "weight_gradient": problem.n,
-    }[problem.direction]
-    elements = {
-        "forward": problem.n * problem.k,
-        "activation_gradient": problem.n * problem.c,
-        "weight_gradient": problem.k * problem.c // problem.groups,
+    of_group, elements = {
+        "forward": (problem.c // problem.groups, problem.n * problem.k),
+        "activation_gradient": (problem.k // problem.groups, problem.n * problem.c),
+        "weight_gradient": (problem.n, problem.k * problem.c // problem.groups),
     }[problem.direction]
     for axis in (problem.rows, problem.columns):
         counts = _counts(axis, problem.direction)
