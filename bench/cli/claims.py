@@ -252,9 +252,8 @@ def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         yield f"Not in this checkout, so by the result's own claims: {', '.join(own)}."
     if any(each.imported for each in judged):
         yield (
-            "(imported): measured by others, without intervals: of each kind of work the usual spread is "
-            "assumed, or what a claim's lines differ by where that is less; times over roofs are over the "
-            "datasheet's."
+            "(imported): measured by others, without intervals. The usual spread of each kind of work is "
+            "assumed, or how much a claim's lines differ where that is less. Roofs are the datasheet's."
         )
 
 

@@ -188,7 +188,7 @@ def account(rows: Sequence[Measurement], wall_s: float) -> Iterator[str]:
         rows = [*measurements, *ceilings]
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
-    others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
+    others = f"; {count_text(elsewhere, 'other')} cannot run on this device" if elsewhere else ""
     have = "has" if len(able) == 1 else "have"
     yield f"{timed:,} of {count_text(len(able), 'case')} {have} a time, in {duration_text(wall_s)}{others}."
     reasons: dict[tuple[str, str], list[str]] = {}
