@@ -260,16 +260,20 @@ def _terminal(config: pytest.Config) -> Live:
 def roofbench(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Measure a function of the test's file as a kernel: `roofbench(mine, "softmax", rows=64, length=64)`.
 
-    It is checked like that of `python -m bench run --kernel`; the test fails if it is wrong. Its times stand
-    in pytest-benchmark's table, and the columns of a row are returned, `median_s` among them.
+    It is checked like that of `python -m bench run --kernel`; the test fails if it is wrong, and is skipped
+    if it is right and cannot be timed here. Its times stand in pytest-benchmark's table, and the columns of a
+    row are returned, `median_s` among them.
     """
 
     def measure(kernel: Any, operator: str, *, cache: str = "cold", **given: Any) -> dict[str, Any]:
         from bench.cli.pytest_fixture import TIMER, measured, replay
+        from bench.runner.custom_kernel import Untimed
 
         run = request.config.stash[RUN]
         try:
             facts = measured(run, kernel, operator, given, cache)
+        except Untimed as reason:
+            pytest.skip(str(reason))
         except UserError as error:
             facts = {"status": "refused", "reason": str(error)}
         if facts["status"] != "ok":

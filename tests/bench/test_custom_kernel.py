@@ -21,7 +21,7 @@ from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
 from bench.runner import supervisor, worker_process
-from bench.runner.custom_kernel import checked_kernels, kernel_of
+from bench.runner.custom_kernel import Untimed, checked_kernels, kernel_of
 from bench.runner.supervisor import WorkerSupervisor
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
@@ -364,7 +364,7 @@ def test_four_cases_that_are_asked_for_run_however_long_a_launch_takes(
     monkeypatch.setattr("bench.runner.limits.LAUNCH_SHARE", 0.0)
     (tmp_path / "mine.py").write_text(SLOW)
     words = ["run", "softmax", "rows=64", f"length={lengths}", "--kernel", f"{tmp_path / 'mine.py'}:slow"]
-    words += ["--bench-device", "cpu", "--bench-budget", "60", "--bench-precision", "99%"]
+    words += ["--bench-device", "cpu", "--bench-budget", "600", "--bench-precision", "99%"]
     done = CliRunner().invoke(app, [*words, "--bench-results", str(tmp_path / "r")])
     (path,) = (tmp_path / "r").rglob("*.parquet")
     own = [row for row in read_rows(path) if row.implementation == "mine:slow"]
@@ -508,3 +508,17 @@ def test_the_fixture_measures_a_function_of_the_users_own_test_file(
     assert code == 1 and "1 failed, 1 passed" in said, said
     assert re.search(r"^test_mine .* \d", said, re.MULTILINE)  # pytest-benchmark's table
     assert "--kernel mine:wrong: wrong at softmax" in said
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_fixture_skips_what_is_right_and_cannot_be_timed_here(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(*_: object) -> None:
+        raise Untimed("nothing is timed: a time needs a GPU")
+
+    monkeypatch.setattr("bench.cli.pytest_fixture.checked_kernels", checked)
+    mine.with_name("test_untimed.py").write_text(TEST)
+    words = ("-p", "bench.pytest_plugin", "--bench-device", "cpu", "--import-mode", "importlib", "-rs")
+    code, said = pytested(str(mine.parent), *words)
+    assert code == 0 and "2 skipped" in said and "nothing is timed: a time needs a GPU" in said, said
