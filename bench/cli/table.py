@@ -19,11 +19,13 @@ WIDTH = 10_000
 def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table with these columns and rows; none without rows. `>name`: one flush right.
 
-    In a terminal too narrow for it, row by row.
+    A column of nothing is left out. In a terminal too narrow for the table, row by row.
     """
     if not rows:
         return []
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    told = [place for place, cells in enumerate(zip(*rows, strict=True)) if place == 0 or any(cells)]
+    names, rows = [names[place] for place in told], [[cells[place] for place in told] for cells in rows]
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     for name in names:
         right = name.startswith(">")
         shown.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)

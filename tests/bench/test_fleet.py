@@ -83,16 +83,16 @@ def test_exit_codes(tmp_path: Path, chance: Chance) -> None:
     assert said(tmp_path / "nothing")[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("times", "shown"), [(1.05, ""), (1.07, "node000 0000:ab:00.0   all kinds      +7.0 %")]
-)
+@pytest.mark.parametrize(("times", "shown"), [(1.05, ""), (1.07, "node000 0000:ab:00.0 all kinds +7.0 %")])
 def test_a_unit_is_named_from_five_percent_on(
     times: float, shown: str, tmp_path: Path, chance: Chance
 ) -> None:
     """However quiet the others are. Of a unit in a slot that would also be an emoji."""
     slow = Gpu("node000", 10, slow={"all": times})
     code, text = said(written(tmp_path, [*gpus(3, 4), slow], chance, sd=1e-4))
-    assert code == bool(shown) and shown in text and ("No unit is slow" in text) != bool(shown)
+    assert (
+        code == bool(shown) and shown in " ".join(text.split()) and ("No unit is slow" in text) != bool(shown)
+    )
 
 
 def test_failures_of_most_units_or_made_good_are_nobodys(tmp_path: Path, chance: Chance) -> None:
