@@ -63,35 +63,25 @@ def _parquet(data: bytes, reader: Reader) -> Any:
 
 
 def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
-    """Records, one a line or in a list, or mappings nested as `levels` say.
+    """The innermost entries of nested lists, or of mappings nested as `levels` say.
 
     Of a mapping the values that are none themselves hold for everything inside it; below the last level
-    nested keys are joined by a dot, and a value that is no mapping is the column `value`.
+    nested keys are joined by a dot.
     """
     text = data.decode("utf-8")
     if reader.lists:
-        text = re.sub(r":\s*-?nan\b", ": NaN", text, flags=re.IGNORECASE)  # as C++ prints it
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError:
-        tree = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if reader.lists:
-        return list(_entries(tree, reader.lists))
-    if isinstance(tree, list):
-        return [dict(_flat(record)) for record in tree]
-    return list(_nested(tree, reader.levels, {}))
+        nan_as_cpp_prints_it = re.compile(r":\s*-?nan\b", re.IGNORECASE)
+        return list(_entries(json.loads(nan_as_cpp_prints_it.sub(": NaN", text)), reader.lists))
+    return list(_nested(json.loads(text), reader.levels, {}))
 
 
 def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not levels:
-        yield {**around, **(dict(_flat(tree)) if isinstance(tree, dict) else {"value": tree})}
+        yield {**around, **dict(_flat(tree or {}))}  # a key without a value: something that did not run
         return
     last = len(levels) == 1
-    # A key without a value is a line too: something that did not run.
     inner = {key: value for key, value in tree.items() if isinstance(value, dict) or (last and value is None)}
     plain = {key: value for key, value in tree.items() if key not in inner}
-    if last and not inner:
-        inner, plain = plain, {}
     for key, value in inner.items():
         yield from _nested(value, levels[1:], {**around, **plain, levels[0]: key})
 
