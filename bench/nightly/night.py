@@ -20,8 +20,9 @@ import numpy as np
 from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
 from bench.errors import UserError
+from bench.format import count_text
 from bench.judge.comparison_side import case_of
-from bench.judge.history.load import histories
+from bench.judge.history.load import histories, without_trials
 from bench.judge.history.series import KEY, Night
 from bench.judge.history.steps import HOLDS, LEAST, JudgedHistory, Step, judged
 from bench.runner.options import Options
@@ -215,7 +216,11 @@ def judge(device_night: Tonight, results: Path, baseline: Path | None) -> None:
             continue
         for night in history.nights[tonight + 1 :]:
             device_night.left_out.append(f"{night.run_id} is dated after tonight: a clock is or was wrong")
-        device_night.judged = judged(history.until(tonight), LOOK_BACK)
+        nights = without_trials(history.until(tonight))
+        if trials := tonight + 1 - len(nights.nights):
+            left = f"{count_text(trials, 'run')} that timed less than half as much as tonight"
+            device_night.left_out.append(f"{left}, so {'is no night' if trials == 1 else 'are no nights'}")
+        device_night.judged = judged(nights, LOOK_BACK)
     device_night.failing = list(_failing(device_night))
 
 

@@ -119,6 +119,19 @@ def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> 
     assert page(found).startswith("# CLEAN: ") and "nothing changed: 10 cases" in page(found)
 
 
+def test_a_trial_of_a_few_cases_is_no_night(machine: Machine) -> None:
+    """As six evenings of `run` are, of another driver: the nights before and after are one row of nights."""
+    machine.nights(6)
+    for _ in range(6):
+        few = [replace(one, driver="1.0") for one in machine.rows()[:4]]
+        write(machine.results / "h100" / f"{run_id(machine.night)}.parquet", few, machine.sweeps)
+        machine.night += 1
+    found = machine.run()
+    assert found.exit_code == 0 and found.compared == CASES - 2
+    told = "left out: 6 runs that timed less than half as much as tonight, so are no nights"
+    assert told in page(found) and "7 nights, 7 of them comparable" in page(found)
+
+
 def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machine) -> None:
     """Or, of a history as short as this one, from the third or fourth."""
     assert machine.nights(NIGHTS).exit_code == 0

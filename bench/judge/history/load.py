@@ -170,6 +170,14 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
     return History(device, gathered.name, unit, nights, series, log_s, half, doubted)
 
 
+def without_trials(history: History) -> History:
+    """The history without runs that timed less than half as much as its last night: trials, not nights."""
+    timed = np.isfinite(history.log_s).sum(axis=0)
+    kept = np.flatnonzero(2 * timed >= timed[-1])
+    arrays = {name: getattr(history, name)[:, kept] for name in ("log_s", "half", "doubted")}
+    return replace(history, nights=_in_order([history.nights[at] for at in kept]), **arrays)
+
+
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
     """The nights with what only their sequence shows: segments, and what changed."""
     made: list[Night] = []
@@ -184,6 +192,6 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
         )
         known |= {name: text for name, text in facts.items() if text}
         segment = made[-1].segment + any(change.fact != COMMIT.name for change in changed) if made else 0
-        remarks = (*night.remarks, *(() if night.timed else ("no case has a time",)))
+        remarks = tuple(dict.fromkeys((*night.remarks, *(() if night.timed else ("no case has a time",)))))
         made.append(replace(night, segment=segment, changed=changed, remarks=remarks))
     return tuple(made)
