@@ -57,15 +57,38 @@ class ResumedRun:
     left: list[UnfinishedRun] = field(default_factory=list)
 
 
-def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
+def begin(
+    folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS, resumes: RunFacts | None = None
+) -> ResumedRun:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
-    `run_id` gets a number behind it if another run in this folder has it. UserError if something cannot be
-    written.
+    With `resumes` it is that of the newest unfinished run of this kind, if there is one; unfinished runs of
+    other devices are then left alone: GPUs of one kind share a folder. `run_id` gets a number behind it if
+    another run in this folder has it. UserError if something cannot be written.
     """
-    left = settle(folder)
-    journal = Journal.named(folder, run_id, sweeps)
-    return ResumedRun(journal, journal.path.stem, left=left)
+    begun: ResumedRun | None = None
+    left: list[UnfinishedRun] = []
+    paths = unfinished(folder)
+    for path in reversed(paths) if resumes else paths:
+        with claimed(path) as ended:
+            if not ended:  # another run has taken it
+                continue
+            recovered = recover(path)
+            # Without a row there is nothing to resume.
+            if resumes and recovered.rows:
+                if recovered.rows[0].device_id != resumes.device_id:
+                    continue
+                if begun is None and resumes.has(recovered.rows):
+                    begun = _continued(path, recovered, sweeps)
+                    continue
+            file = finish(path, joined(recovered.rows, earlier_runs(folder)), recovered.damage)
+        if file or recovered.damage:
+            left.append(UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage)))
+    if begun is None:
+        journal = Journal.named(folder, run_id, sweeps)
+        begun = ResumedRun(journal, journal.path.stem)
+    begun.left = sorted(left, key=lambda each: each.path) + begun.left
+    return begun
 
 
 def earlier_runs(folder: Path) -> list[list[Measurement]]:
@@ -80,51 +103,6 @@ def earlier_runs(folder: Path) -> list[list[Measurement]]:
         return [list(rows(table)) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
     except UserError:
         return []
-
-
-def settle(folder: Path) -> list[UnfinishedRun]:
-    """Make every run in this folder that has ended into a result file. UserError if one cannot be made."""
-    return [left for path in unfinished(folder) if (left := _settle(path))]
-
-
-def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
-    """Resume the newest unfinished run of this kind, and make others of its device into result files.
-
-    Those of other devices are left alone: GPUs of one kind share a folder. Without any it is a new run,
-    `run_id`. UserError if something cannot be written.
-    """
-    begun: ResumedRun | None = None
-    left: list[UnfinishedRun] = []
-    for path in reversed(unfinished(folder)):
-        with claimed(path) as ended:
-            if not ended:
-                continue
-            recovered = recover(path)
-            if recovered.rows and recovered.rows[0].device_id != kind.device_id:
-                continue
-            # Without a row there is nothing to resume.
-            if recovered.rows and begun is None and kind.has(recovered.rows):
-                begun = _continued(path, recovered, sweeps)
-                continue
-        if settled := _settle(path):
-            left.insert(0, settled)
-    if begun is None:
-        journal = Journal.named(folder, run_id, sweeps)
-        begun = ResumedRun(journal, journal.path.stem)
-    begun.left = left + begun.left
-    return begun
-
-
-def _settle(path: Path) -> UnfinishedRun | None:
-    """Make a journal a result file; None if it held nothing, or another run has taken it."""
-    with claimed(path) as ended:
-        if not ended:
-            return None
-        recovered = recover(path)
-        file = finish(path, joined(recovered.rows, earlier_runs(path.parent)), recovered.damage)
-    if not file and not recovered.damage:
-        return None
-    return UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage))
 
 
 def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> ResumedRun:

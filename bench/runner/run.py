@@ -27,7 +27,7 @@ from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.limits import PRECISION, impossible, launch_limit_s
 from bench.runner.merge_visits import joined, visit_row
 from bench.runner.provenance import UNIT, commit, origin
-from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
+from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs
 from bench.runner.rounds import NextVisit, Rounds
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
@@ -148,11 +148,8 @@ class Run:
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._lock.enter_context(lock)
-        if self.resume:
-            kind = RunFacts(self.device.id, self.protocol.hash, self._concurrent)
-            begun = go_on(self.folder, self.run_id, kind, self.chosen.sweeps)
-        else:
-            begun = begin(self.folder, self.run_id, self.chosen.sweeps)
+        kind = RunFacts(self.device.id, self.protocol.hash, self._concurrent) if self.resume else None
+        begun = begin(self.folder, self.run_id, self.chosen.sweeps, kind)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         if self.device.kind == "cpu":  # while it imports torch; a GPU is first looked at without our worker
             self.worker.begin()

@@ -18,7 +18,7 @@ from bench.judge.history.load import histories
 from bench.judge.noise import USUAL, history, is_published
 from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
-from bench.runner.resume import settle
+from bench.runner.resume import begin
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
@@ -196,7 +196,9 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp
     with Journal(tmp_path / "20261104T000000Z-a.journal") as journal:
         for row in night(chance, 1.0, range(8)):
             journal.append(replace(row, **NOT_YET))
-    (left,) = settle(tmp_path)
+    begun = begin(tmp_path, "b")
+    begun.journal.close()
+    (left,) = begun.left
     assert min(row.noise_runs or 0.0 for row in parquet.read_rows(left.path)) > 2 * MATRIX.runs
 
 

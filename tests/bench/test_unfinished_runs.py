@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from bench.errors import UserError
-from bench.runner.resume import RunFacts, begin, go_on
+from bench.runner.resume import RunFacts, begin
 from bench.store import parquet
 from bench.store.journal import Journal, recover
 from tests.bench.rows import row, rows, written
@@ -78,7 +78,7 @@ ANY = RunFacts("x", "x", None)
 
 def test_a_run_that_is_going_on_is_left_alone(alive: Path, tmp_path: Path) -> None:
     before = alive.read_bytes()
-    for begun in (begin(tmp_path, "b"), go_on(tmp_path, "b", ANY)):
+    for begun in (begin(tmp_path, "b"), begin(tmp_path, "b", resumes=ANY)):
         assert begun.left == [] and begun.rows == []
         begun.journal.path.unlink()
         begun.journal.close()
@@ -89,16 +89,16 @@ def test_what_is_resumed_is_of_this_device(tmp_path: Path) -> None:
     for name, of in {"1": "x", "2": "y", "3": "x", "4": "z"}.items():
         written(tmp_path / f"{name}.journal", rows(2, device_id=of, run_id=name))
     written(tmp_path / "5.journal", [])  # nothing to go on with
-    begun = go_on(tmp_path, "new", ANY)
+    begun = begin(tmp_path, "new", resumes=ANY)
     assert begun.run_id == "3" and len(begun.rows) == 2
     assert [(one.path.name, one.rows, one.resumed) for one in begun.left] == [
         ("1.parquet", 2, False),
         ("3.journal", 2, True),
     ]
     assert set(os.listdir(tmp_path)) == {"1.parquet", *(f"{n}.journal" for n in ("2", "3", "4"))}
-    again = go_on(tmp_path, "new", ANY)  # the first is going on with it
+    again = begin(tmp_path, "new", resumes=ANY)  # the first is going on with it
     assert again.run_id == "new" and again.rows == []
-    other = go_on(tmp_path, "new", RunFacts("y", "x", None))
+    other = begin(tmp_path, "new", resumes=RunFacts("y", "x", None))
     assert other.run_id == "2" and [one.resumed for one in other.left] == [True]
     for one in (begun, again, other):
         one.journal.close()
@@ -128,8 +128,8 @@ def test_a_stale_copy_is_no_hindrance_and_a_failed_one_leaves_the_journal(
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", Mock(side_effect=UserError("no space")))
         with pytest.raises(UserError, match="no space"):
-            go_on(tmp_path, "new", ANY)
+            begin(tmp_path, "new", resumes=ANY)
     assert path.read_bytes() == data
-    begun = go_on(tmp_path, "new", ANY)
+    begun = begin(tmp_path, "new", resumes=ANY)
     begun.journal.close()
     assert len(recover(path).rows) == 2 and os.listdir(tmp_path) == [path.name]
