@@ -54,7 +54,7 @@ def operators(device: Device) -> Iterator[Finding]:
     examples: dict[str, list[Problem]] = {}
     for name in kernels.names():
         try:
-            examples[name] = [kernels.problem(name)(**each) for each in workers[0].examples(name)[0]]
+            examples[name] = [kernels.problem(name)(**each) for each in workers[0].examples(name)]
         except WorkerDied as death:
             yield failed(name, f"{death}.", REMEDY)
     every = list(cases(device, examples))

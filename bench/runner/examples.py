@@ -11,7 +11,6 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.causes import without_function
 from bench.device.detect import Device
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
@@ -73,18 +72,15 @@ class Examples:
         self._broken: dict[str, str] = {}
         for operator in operators:
             try:
-                self._add(find(operator), *worker.examples(operator))
+                self._add(find(operator), worker.examples(operator))
             except WorkerDied as error:  # one broken operator must not hide what the others show
                 self._broken[f"{operator}-cannot-be-tested"] = str(error)
 
-    def _add(self, kind: type[Problem], examples: list[dict[str, Any]], functionless: list[str]) -> None:
+    def _add(self, kind: type[Problem], examples: list[dict[str, Any]]) -> None:
         device: Device = self._device
         for example in (kind(**parameters) for parameters in examples):
             for name in (each.name for each in kind.implementations):
-                if name in functionless:
-                    reason = without_function(example.operator, name)
-                    self._broken[f"{example.operator}-{name}-cannot-be-tested"] = reason
-                elif not example.missing(name, device.kind, device.capability):
+                if not example.missing(name, device.kind, device.capability):
                     test = f"{example.operator}-{name}-{example}".replace(" ", "-")
                     self._checks[test] = (name, example)
 

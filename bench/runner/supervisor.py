@@ -161,12 +161,12 @@ class WorkerSupervisor:
             self.close()
         return answer
 
-    def examples(self, operator: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """(parameters of the operator's examples, implementations without a function). WorkerDied if none."""
+    def examples(self, operator: str) -> list[dict[str, Any]]:
+        """Parameters of the operator's examples. WorkerDied if it tells none."""
         answer = self.ask({"do": "examples", "operator": operator})
         if "examples" not in answer:
             raise WorkerDied(answer["status"], f"{operator}: {answer['reason']}")
-        return answer["examples"], answer["without_function"]
+        return list(answer["examples"])
 
     def started(self) -> Worker:
         """The worker that is there; WorkerDied if none starts."""

@@ -1,8 +1,7 @@
 """The worker process, which owns the device: it reads one request a line and answers each with one line.
 
     {"do": "hello"}                          -> versions of the libraries that compute here
-    {"do": "examples", operator}             -> parameters of the operator's examples, and the
-                                                implementations that operator.py lacks
+    {"do": "examples", operator}             -> parameters of the operator's examples
     {"do": "example_file", operator, given}  -> a file with a custom kernel to begin with
     {"do": "awkward", operator, kernel, ...} -> parameters of the examples at which to check a custom kernel
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
@@ -207,11 +206,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         return {"status": "error", "reason": f"{operator_file(name)} cannot be imported: {cause(error)}"}
     if request["do"] == "examples":
-        declared = {each.name for each in operator.problem.implementations}
-        return {
-            "examples": [example.parameters() for example in operator.examples],
-            "without_function": sorted(declared - operator.implementations.keys()),
-        }
+        return {"examples": [example.parameters() for example in operator.examples]}
     if request["do"] == "example_file":
         try:
             return {"text": custom_kernel.example_file(operator, request["given"], bench.device)}

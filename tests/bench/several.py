@@ -37,7 +37,7 @@ def answer(request):
         return {"torch": "1", "triton": "2", "libraries": "none"}
     if request["do"] == "examples" and request["operator"] == "gemm":
         sizes = [{"dtype": "float32", "m": m, "n": 8, "k": 8, "layout": "NN"} for m in (1, 2, 3)]
-        return {"examples": sizes, "without_function": ["triton"]}
+        return {"examples": sizes}
     if request["do"] == "examples":
         return {"status": "error", "reason": "no compiler"}
     m = request["parameters"].get("m", 0)
