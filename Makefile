@@ -63,14 +63,13 @@ test-deep: $(READY)
 
 figures: $(READY)
 	rm -rf $(DRAWN)
-	$(RUN) -m plots $(CPU_DENSE) -o $(DRAWN)/dense
-	$(RUN) -m plots $(CPU_GEMM) -o $(DRAWN)/gemm
+	$(RUN) -m plots $(REFERENCE)/tour -o $(DRAWN)/tour
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
 	$(RUN) -m plots rules $(REFERENCE)/rules.json -o $(DRAWN)
 	cp $(DRAWN)/rules.png docs/figures/rules.png
-	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
+	cp $(DRAWN)/tour/roofline-float32.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
-from itertools import cycle
 from typing import Any
 
 import pandas as pd
@@ -21,7 +19,6 @@ from matplotlib import rc_context
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
 
-from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import OURS
@@ -50,7 +47,6 @@ def _of_colors(markers: Mapping[str, str]) -> dict[str, LineStyle]:
 
 
 INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
-TEAL, BROWN = "#44AA99", "#661100"
 _TILES: Mapping[str, str] = {"256x128": "<", "128x128": "p", "64x64": "v"}
 """Marker of each forced tile."""
 
@@ -105,12 +101,6 @@ FAMILIES: Mapping[str, LineStyle] = {
     "our kernels": LineStyle(BLUE, "P"),
 }
 """Looks of all implementations of a kind, where they are too many to tell each apart."""
-GENERATIONS: Mapping[str, str] = {
-    "5": GREY, "6": TEAL, "7.0": WINE, "7.5": OLIVE, "8.0": BLUE, "8.6": SKY, "8.9": ORANGE, "9": VERMILLION,
-    "10": GREEN, "12": INDIGO, "": BROWN,
-}  # fmt: skip
-"""How a GPU's compute capability begins, from Maxwell to Blackwell -> colour; AMD's have none."""
-
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 """Colours for what has none of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
@@ -169,34 +159,9 @@ def of_operator(name: str) -> LineStyle:
     return OPERATORS.get(name) or _other(name)
 
 
-def of_device(slug: str) -> LineStyle:
-    """The look of a device, the same in every figure, even if it has no datasheet here."""
-    return _device_looks().get(_without_maker(slug)) or _other(slug)
-
-
 def short_name(name: str) -> str:
     """A device's name without those of its maker and its series."""
     return re.sub(r"NVIDIA |GeForce |Tesla |AMD |Instinct | \(.*\)|\(R\)", "", name)
-
-
-def _without_maker(slug: str) -> str:
-    """The slug without the maker's name, which some drivers leave out."""
-    return slug.removeprefix("nvidia-").removeprefix("amd-")
-
-
-@cache
-def _device_looks() -> Mapping[str, LineStyle]:
-    """Slug without the maker -> look: the colour of its generation, in which each has a marker."""
-    generations: dict[str, dict[str, None]] = {color: {} for color in GENERATIONS.values()}
-    for sheet in datasheets():
-        capability = ".".join(map(str, sheet.capability or ()))
-        color = next(color for begin, color in GENERATIONS.items() if capability.startswith(begin))
-        generations[color] |= dict.fromkeys(_without_maker(slug_of(name)) for name in sheet.match)
-    return {
-        slug: LineStyle(color, marker)
-        for color, slugs in generations.items()
-        for slug, marker in zip(sorted(slugs), cycle(_LINE_MARKERS), strict=False)
-    }
 
 
 def _other(name: str) -> LineStyle:
@@ -288,12 +253,12 @@ def facts(run: DeviceRun, rows: pd.DataFrame) -> str:
 
 
 def facts_together(rows: pd.DataFrame) -> str:
-    """The second line of a title over several runs: sources, devices, versions, dates, number of rows."""
+    """The second line of a title over several runs: sources, versions, dates, number of rows."""
     versions = _versions(rows, {name: name for name in ("driver", "torch", "commit")})
     runs = len(rows[[*RunKey._fields]].drop_duplicates())
     parts = [*versions, f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
     whole = [part.replace(" ", NO_BREAK) for part in parts if part]
-    return " · ".join([*imported(rows), _each(rows["device_name"]), *whole])
+    return " · ".join([*imported(rows), *whole])
 
 
 def _versions(rows: pd.DataFrame, words: Mapping[str, str]) -> list[str]:
@@ -305,13 +270,13 @@ def _versions(rows: pd.DataFrame, words: Mapping[str, str]) -> list[str]:
 def imported(rows: pd.DataFrame) -> list[str]:
     """`imported: aiconfigurator-core ...` if any of the rows was measured by somebody else; else empty.
 
-    It stands in the title of every figure with such rows, as a marker alone could be overlooked. Of several
-    sources only the part before the first semicolon is shown: package and version, by convention.
+    It stands in the title of every figure with such rows, as a marker alone could be overlooked. Of a source
+    only the part before the first semicolon is shown: package and version, by convention.
     """
     sources = rows["source"].dropna()
     if not len(sources):
         return []
-    names = _each(sources) if sources.nunique() == 1 else _each(sources.str.split(";").str[0])
+    names = _each(sources.str.split(";").str[0])
     ours = len(rows) - len(sources)
     return [f"imported: {names}" + (f" ({ours} rows are our own)" if ours else "")]
 

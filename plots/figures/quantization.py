@@ -142,7 +142,8 @@ class _Drawing:
         for name, look in self.looks.items():
             rows = self.rows[self.rows["implementation"] == name]
             at = rows[self.x].to_numpy(dtype=float)
-            measured_points.series(axes, measured_points.placed(rows, at, columns, factor), look)
+            points = measured_points.placed(rows, at, columns, factor)
+            measured_points.series(axes, points, look, joined=not rows["imported"].all())
         predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
             sizes, seconds = self._structured(name)
@@ -178,7 +179,7 @@ class _Drawing:
             if at:
                 lines.append(Line2D([], [], **look))
                 words.append(word)
-        how: dict[str, Any] = {"loc": "lower right", "fontsize": 6.5, "frameon": True, "framealpha": 0.8}
+        how: dict[str, Any] = {"loc": "lower right", "fontsize": 7, "frameon": True, "framealpha": 0.8}
         axes.legend(lines, words, borderpad=0.2, edgecolor="none", ncols=2, **how)
         axes.set_ylim(0, 1.08)
         axes.yaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
@@ -203,10 +204,17 @@ class _Drawing:
         axes.set_xlabel(f"{words} = {'mn'.replace(self.x, '')}" if self.together else words)
 
     def _entries(self) -> list[Entry]:
-        entries: list[Entry] = [measured_points.handle(name, look) for name, look in self.looks.items()]
+        entries: list[Entry] = [
+            style.marker(f"{name} (imported)", look.color, measured_points.IMPORTED)
+            if self.rows["imported"].all()
+            else measured_points.handle(name, look)
+            for name, look in self.looks.items()
+        ]
         if self.rows["suspect"].any():
             entries.append(style.flagged(4.4))
-        return [*entries, prediction_lines.entry([STRUCTURED])] if self.structured else entries
+        color = self.looks[self.structured[0]].color if len(self.structured) == 1 else STRUCTURED.alone
+        line = Line2D([], [], color=color, label="predicted from tiles and waves", **STRUCTURED.look)
+        return [*entries, line] if self.structured else entries
 
     def _caption(self) -> list[str]:
         sentences = [style.flag_counts(self.rows)]
@@ -218,7 +226,7 @@ class _Drawing:
             held = self.rows[self.rows["implementation"].isin(self.structured)]
             off = (held["structured_s"] / held["median_s"] - 1).abs().mean()
             sentences += [
-                f"With structure: off by {off * 100:.2g} % in the mean, and not fitted to this figure.",
+                f"Predicted from other timings: off by {off * 100:.2g} % in the mean.",
                 prediction_lines.bound(held),
             ]
         sentences.append(measured_points.caption(self.rows))

@@ -1,10 +1,11 @@
 """Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
 The roofs are those of `figures.roofs`. Every row with FLOPs is a point, which shows its operator, with a dot
-inside if a kernel of ours in Triton computed it; or its implementation where all are of one operator. A small
-bar shows the prediction of the best level, if points are few enough. Thousands of points are dots in a
-picture inside the SVG, suspect ones pale. The launch floor cannot be shown, so small problems stand below the
-roof. A data type without a peak, or with few points, has no figure.
+inside if a kernel of ours in Triton computed it; or its implementation where all are of one operator. If
+points are few enough, each kind has its name beside a point of it, and a thin line leads from each point to
+the bar that is the prediction of the best level. Thousands of points are dots in a picture inside the SVG,
+suspect ones pale. The launch floor cannot be shown, so small problems stand below the roof. A data type
+without a peak, or with few points, has no figure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -28,7 +30,9 @@ VISIBLE = 0.04
 FEWEST = 5
 """Points below which a data type has no figure."""
 MOST_PREDICTED = 120
-"""Points up to which each shows its prediction."""
+"""Points up to which each shows its prediction, and names stand beside them."""
+MOST_NAMED = 6
+"""Kinds of points up to which their names stand beside them; more are in the legend."""
 MOST_DRAWN = 1500
 """Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
@@ -88,13 +92,16 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
     dotted = by == "operator" and len(points) <= MOST_DRAWN and _ours(points).any()
     ours = [style.marker("ours, in Triton", style.BLACK, "o", _DOT * 5.0)] if dotted else []
-    page.legend([*_handles(points, by, kinds), *ours, *others])
+    named = 1 < len(kinds) <= MOST_NAMED and len(points) <= MOST_PREDICTED
+    page.legend([*([] if named else _handles(points, by, kinds)), *ours, *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     peaks = [roof.peak for roof in drawn if roof.peak]
     factor, unit = scale.scaled(pd.Series([*points["flop_per_s"], *peaks]), "flop/s")
     roofs.limits(axes, points, drawn, factor)
     roofs.draw(axes, run, drawn, how, factor)
     _points(axes, points, factor, by, kinds)
+    if named:
+        _names(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
     return page
@@ -135,6 +142,24 @@ def _points(
     if len(points) <= MOST_PREDICTED:
         predicted = points["flop"] / prediction_lines.best_s(points) * factor
         axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
+        measured = points["flop_per_s"] * factor
+        thin: dict[str, Any] = {"color": style.GREY, "lw": 0.5, "zorder": 2, "label": "_off"}
+        axes.vlines(points["intensity"], measured, predicted, **thin)
+
+
+def _names(
+    axes: Axes, points: pd.DataFrame, factor: float, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]
+) -> None:
+    """Write the name of each kind at its point that is farthest from those of other kinds."""
+    at = np.log(points[["intensity", "flop_per_s"]].to_numpy(dtype=float))
+    for name, (label, look) in kinds.items():
+        mine = (points[by] == name).to_numpy()
+        apart = np.linalg.norm(at[mine][:, None] - at[~mine], axis=2).min(axis=1)
+        one = points[mine].iloc[int(apart.argmax())]
+        words = f"{label} (imported)" if points["imported"][mine].all() else label
+        place = one["intensity"], one["flop_per_s"] * factor
+        how: dict[str, Any] = {"color": look.color, "weight": "bold", "zorder": 6}
+        axes.annotate(words, place, (7, -9), textcoords="offset points", **how)
 
 
 def _ours(points: pd.DataFrame) -> pd.Series:
@@ -166,7 +191,7 @@ def _predicted(points: pd.DataFrame) -> list[Entry]:
     """The legend's entry of the bars, if points are few enough for them."""
     if len(points) > MOST_PREDICTED or prediction_lines.best_s(points).isna().all():
         return []
-    return [Line2D([], [], marker="_", ls="", label="prediction of a point", **_EXPECTED)]
+    return [Line2D([], [], marker="_", ls="", label="predicted, with a line to its point", **_EXPECTED)]
 
 
 def _caption(

@@ -131,7 +131,7 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(min(x) / 1.6, max(x) * 2.5)
-    axes.set_ylim(min(y) * factor / 1.8, max(y) * factor * 2.2)
+    axes.set_ylim(min(y) * factor / 1.8, max(y) * factor * 1.6)
     scale.measured(axes.xaxis, np.array(axes.get_xlim()), log=True)
     scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
 
