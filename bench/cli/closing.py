@@ -70,13 +70,27 @@ def answer_lines(run: DeviceRun, claims: Sequence[JudgedClaim]) -> Iterator[str]
     if not _timed(run):
         return
     found = [*findings.own_sentences(run), *filter(None, [findings.reached_sentence(run)])]
-    told = [each for verdict in findings.HOLDS for each in claims if each.verdict == verdict]
-    room = max(0, FINDINGS - len(found))
-    found += map(findings.claim_sentence, told[:room])
-    yield from ("", *found)
+    told, others = _chosen(claims, max(0, FINDINGS - len(found)))
+    yield from ("", *found, *map(findings.claim_sentence, told))
     open_claims = [each for each in claims if each.verdict == "UNDECIDED"]
-    if rest := Counter(each.verdict for each in (*told[room:], *open_claims)):
+    if rest := Counter(each.verdict for each in (*others, *open_claims)):
         yield f"More claims of the guides: {', '.join(f'{n} {word}' for word, n in rest.items())}."
+
+
+def _chosen(claims: Sequence[JudgedClaim], most: int) -> tuple[list[JudgedClaim], list[JudgedClaim]]:
+    """So many findings and the others: first one of each rule, else one rule has them all."""
+    told = [each for verdict in findings.HOLDS for each in claims if each.verdict == verdict]
+    counts: Counter[str] = Counter()
+    ranks = []
+    for place, each in enumerate(told):
+        rule = str(each.claim.rules or each.claim.id)
+        ranks.append((counts[rule], place))
+        counts[rule] += 1
+    chosen = {place for _, place in sorted(ranks)[:most]}
+    return (
+        [each for place, each in enumerate(told) if place in chosen],
+        [each for place, each in enumerate(told) if place not in chosen],
+    )
 
 
 def _table(run: DeviceRun) -> Iterator[str]:

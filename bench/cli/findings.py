@@ -21,6 +21,7 @@ from bench.format import (
     span_text,
     without_numbers,
 )
+from bench.judge.claim_lines import sizes
 from bench.judge.claims import JudgedClaim, Verdict
 from bench.judge.flags import CONTENDED, SUSPECT, waited_share
 from bench.judge.frame import DeviceRun
@@ -102,16 +103,19 @@ def claim_sentence(judged: JudgedClaim) -> str:
     """
     claim, effect = judged.claim, judged.effect
     assert effect is not None
-    if effect.noun == "share":
-        measured = f"{share_text(effect.value)} of {count_text(effect.lines, 'row')}"
-        measured += f" ({span_text(share_text(effect.low), share_text(effect.high))})"
-    else:
-        digits = ".2f" if "^" in effect.unit else ".3g"
-        measured = effect.unit.format(f"{effect.value:{digits}}").replace(" ~ ", " grows as ")
-        measured += f" ({effect.low:{digits}} to {effect.high:{digits}})"
     holds = judged.verdict == "SUPPORTED"
-    measured += "" if holds else f", {claim.expect} as expected"
-    if effect.noun != "share":
+    if effect.noun == "share":
+        ends = span_text(share_text(effect.low), share_text(effect.high))
+        measured = f"{share_text(effect.value)} of {count_text(effect.lines, 'row')} ({ends})"
+        measured += "" if holds else f", where {claim.expect} was expected"
+    else:
+        measured = sizes([effect])
+        if effect.low < effect.value < effect.high:  # the median of all lines, the ends of those decided
+            digits = ".2f" if "^" in effect.unit else ".3g"
+            low, middle, high = (f"{each:{digits}}" for each in (effect.low, effect.value, effect.high))
+            measured = f"{effect.unit.format(middle)} ({low} to {high})"
+        measured = measured.replace(" ~ ", " falls as " if effect.value < 0 else " grows as ")
+        measured += "" if holds else f", {claim.expect} as expected"
         measured += f" in {effect.holding} of {count_text(effect.decided, effect.noun)}"
         measured += f", {effect.lines - effect.decided} undecided" if effect.lines > effect.decided else ""
         measured += f" (±{100 * effect.assumed:.2g} % assumed)" if effect.assumed else ""

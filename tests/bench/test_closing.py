@@ -57,9 +57,12 @@ def test_a_claim_is_a_sentence_with_unit_and_interval_and_what_does_not_hold_com
     assert ours.endswith(" pairs. What was expected holds (ML-13).") and " times (1." in ours
 
 
-def test_of_many_claims_so_many_are_told_and_the_others_counted(chance: Chance) -> None:
-    many = [GROWS | {"expect": "below 0.9", "id": f"FC-{number:02}"} for number in range(1, 12)]
-    lines = said(slopes(chance), *many)
+def test_of_many_claims_so_many_are_told_first_one_of_each_rule_and_the_others_counted(
+    chance: Chance,
+) -> None:
+    many = [GROWS | {"expect": "below 0.9", "id": f"FC-{number:02}"} for number in range(1, 11)]
+    lines = said(slopes(chance), *many, many[0] | {"id": "FC-11", "rules": [4, 15]})
+    assert lines[-2].endswith("NVIDIA's advice holds (rules 4, 15).")
     assert len(lines) == 2 + FINDINGS + 1
     assert lines[-1] == f"More claims of the guides: {11 + 1 - FINDINGS} SUPPORTED."
 
