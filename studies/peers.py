@@ -137,7 +137,7 @@ def _ours(sweeps: Sequence[Path], device: Device, seconds: float, results: Path)
     _printed(["-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider", *chosen, *settings])
     rows = [row for path in results.rglob("*.parquet") for row in read_rows(path) if row.is_timed]
     told = []
-    for row, within in zip(rows, within_run([_without_last(row) for row in rows]), strict=True):
+    for row, within in zip(rows, within_run([without(row, -1) for row in rows]), strict=True):
         if row.role == "measurement":
             names = ("median_s", "low_s", "high_s", "run_low_s", "run_high_s")
             told.append({"case": row_name(row), **{name: getattr(row, name) for name in names}})
@@ -148,14 +148,17 @@ def _ours(sweeps: Sequence[Path], device: Device, seconds: float, results: Path)
     return told
 
 
-def _without_last(row: Measurement) -> Measurement:
-    """The row as if its last visit had not been made."""
-    *others, _ = row.visit_samples_s
+def without(row: Measurement, left_out: int) -> Measurement:
+    """The row as if one of its visits had not been made, and nothing been published."""
+    kept = list(range(len(row.visit_samples_s)))
+    del kept[left_out]
     facts: dict[str, Any] = dict.fromkeys(("run_low_s", "run_high_s", "run_half", "run_by"))
-    if others:
+    if kept:
+        others = [row.visit_samples_s[place] for place in kept]
         facts["samples_s"] = [sample for each in others for sample in each]
         facts |= {"visit_samples": [len(each) for each in others], "median_s": median_of(facts["samples_s"])}
-        facts["visit_at_s"] = (row.visit_at_s or [])[: len(others)]
+        if row.visit_at_s and len(row.visit_at_s) == len(kept) + 1:
+            facts["visit_at_s"] = [row.visit_at_s[place] for place in kept]
     return replace(row, **facts)
 
 

@@ -5,8 +5,8 @@
     the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs. What a flag
     blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
 *   Not so where the machine may explain it: the ceilings of the same libraries moved as far, as near as they
-    tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is
-    UNDECIDED, with that reason.
+    tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along; nor by one visit
+    on a CPU, or one that had not settled. Then it is UNDECIDED, with that reason.
 *   SAME: neither, and the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none; within
     SAME_WITHIN on a CPU.
 *   All else is UNDECIDED: the effect's interval says how much may be hidden.
@@ -31,6 +31,7 @@ from bench.judge.comparison import LEAST, MINIMUM_EFFECT, WHOLE, Compared, Compa
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import HOUR_S, HOURS_APART
+from bench.judge.within_run import half_of_ratio
 from bench.judge.work_class import WorkClass, work_of
 from bench.store.schema import Measurement, RunKey
 
@@ -167,17 +168,24 @@ def _measured(
     assert before_s and after_s
     known = Compared(case, "UNDECIDED", before_s=before_s, after_s=after_s, role=before.row.role)
     for name, look in (("A", before), ("B", after)):
-        if not look.has_interval:
+        if look.within is None:
             why = "it waited for a processor" if look.flags else "too few samples"
             return replace(known, reason=f"no interval in {name}: {why}")
+    assert before.within and after.within
+    own = [look.runs.half for look in (before, after)]
+    runs = own
     if one_device:  # where the device's own runs tell how they differ they do so for both
-        own = [look.runs for look in (before, after) if look.by_history]
-        times = 1.0
-        if _seconds_apart(before.row, after.row) > HOUR_S:
-            times = HOURS_APART.get(before.row.device_kind, 1.0)
-        before, after = (look.among_runs(times * max(own or [look.runs])) for look in (before, after))
+        told = [look.runs.half for look in (before, after) if look.runs.by == "history"]
+        far = _seconds_apart(before.row, after.row) > HOUR_S
+        times = HOURS_APART.get(before.row.device_kind, 1.0) if far else 1.0
+        runs = [times * max(told or [half]) for half in own]
+    # Two rows' squares, with the noise of these two runs and what two scatters tell in place of each one's.
+    more = half_of_ratio(before.within, after.within) ** 2 + sum(half**2 for half in runs)
+    more -= sum(half**2 for half in (*own, before.within.half, after.within.half))
     log = math.log(after_s / before_s)
-    down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
+    down = math.sqrt(max(0.0, after.down**2 + before.up**2 + more)) + after.cause
+    up = math.sqrt(max(0.0, after.up**2 + before.down**2 + more)) + before.cause
+    shared = math.hypot(runs[0] + before.cause, runs[1] + after.cause)
     facing = down if log > 0 else up
     p, drift = float(chance(log, facing / Z)), 0.0
     known = replace(known, detail=_chosen(before.row, after.row))
@@ -194,7 +202,7 @@ def _measured(
         if what != WHOLE and abs(moved.by) > max(LEAST, moved.error):
             drift = moved.by
     effect = Change(log, down + max(drift, 0.0), up + max(-drift, 0.0), p)
-    return replace(known, effect=effect, shared=math.hypot(before.shared, after.shared))
+    return replace(known, effect=effect, shared=shared)
 
 
 def _judged(
@@ -213,12 +221,22 @@ def _judged(
         reason += f" ({blamed})" if blamed else ""
     elif verdict == "SAME":
         reason = ""
+    elif verdict != "UNDECIDED" and any(map(_tells_little, (before.row, after.row))):
+        verdict, reason = "UNDECIDED", "one visit"
     elif verdict != "UNDECIDED" and one_device and work is WorkClass.COMPUTE:
         reason, cycles = "", _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, effect.log) * cycles < LEAST:
             verdict, reason = "UNDECIDED", "the clock explains it"
             detail = f"{change_text(math.exp(cycles))} in cycles"
     return replace(known, verdict=verdict, reason=reason, detail=detail, effect=effect)
+
+
+def _tells_little(row: Measurement) -> bool:
+    """Whether a row is of one visit to a shared CPU, or of one that had not settled.
+
+    Of 13 false verdicts on the pairs of `results/reference/fresh_nights` twelve were on caches visited once.
+    """
+    return row.visits == 1 and bool(row.samples_s) and (row.device_kind == "cpu" or row.settled is False)
 
 
 def _seconds_apart(before: Measurement, after: Measurement) -> float:

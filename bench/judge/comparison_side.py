@@ -16,7 +16,7 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, again_timed, explained
-from bench.judge.noise import OURS, interval
+from bench.judge.noise import OURS, BetweenRuns, interval
 from bench.judge.within_run import WithinRun, scatter_text, within_run
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import Ceilings
@@ -53,34 +53,25 @@ class CaseKey(NamedTuple):
 
 
 class CaseInRun(NamedTuple):
-    """A case as one run saw it."""
+    """A case as one run saw it; what its time may be off by as natural logarithms."""
 
     row: Measurement
-    down: float
-    up: float
-    """How far below and above its median the row's time may be, 95 times in 100: natural logarithms, with the
-    noise of its run. What the causes of its flags may have added to it counts below. NaN where unknown."""
-    shared: float
-    """The part of that which all rows of its run and kind may share: the noise between runs, and what the
-    causes of its flags may have done, since a neighbour stays for more than one case."""
     flags: tuple[str, ...]
-    """The flags whose causes are in `down` and `up`."""
-
-    runs: float
-    """The noise between runs alone ..."""
-    by_history: bool
-    """... and whether earlier runs of the device told it."""
+    """The flags that have a `cause`."""
+    within: WithinRun | None = None
+    """None where it is unknown how far off the time may be."""
+    runs: BetweenRuns = BetweenRuns(0.0, "assumed")
+    down: float = 0.0
+    """How far below its median its time may be, 95 times in 100, with both of these ..."""
+    up: float = 0.0
+    """... and how far above."""
+    cause: float = 0.0
+    """What the causes of its flags may have added to its time."""
 
     @property
-    def has_interval(self) -> bool:
-        """Whether it is known how far off its time may be."""
-        return not math.isnan(self.down)
-
-    def among_runs(self, runs: float) -> CaseInRun:
-        """The same with this noise between runs in place of its own."""
-        more = runs**2 - self.runs**2
-        down, up = (math.sqrt(max(0.0, end**2 + more)) for end in (self.down, self.up))
-        return self._replace(down=down, up=up, shared=self.shared + runs - self.runs, runs=runs)
+    def shared(self) -> float:
+        """What all rows of its run and kind may share: noise between runs, and a neighbour who stayed."""
+        return self.runs.half + self.cause
 
 
 @dataclass(frozen=True)
@@ -154,11 +145,12 @@ def of_run(run: frame.DeviceRun) -> SideRun:
 def _look(row: Measurement, flags: Sequence[str], within: WithinRun | None) -> CaseInRun:
     cause = explained(row, flags)
     causing = tuple(name for name in flags if explained(row, [name]))
-    if (ends := interval(row, within)) is None or not math.isfinite(cause):
-        return CaseInRun(row, math.nan, math.nan, 0.0, causing, 0.0, False)
+    if within is None or (ends := interval(row, within)) is None or not math.isfinite(cause):
+        return CaseInRun(row, causing)
+    if row.run_half is not None:  # as it was published
+        within = within._replace(half=min(within.half, row.run_half))
     down, up, runs = ends
-    known = runs.by == "history"
-    return CaseInRun(row, down + cause, up, runs.half + cause, causing, runs.half, known)
+    return CaseInRun(row, causing, within, runs, down, up, cause)
 
 
 class Shift(NamedTuple):
@@ -195,7 +187,7 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
         if case.implementation.startswith(OURS) or first.role == "measurement":
             continue
         looks = before.looks[case], after.looks[case]
-        if not all(look.has_interval and DISTURBING.isdisjoint(look.flags) for look in looks):
+        if not all(look.within and DISTURBING.isdisjoint(look.flags) for look in looks):
             continue
         if any(value(first, fact) != value(second, fact) for fact in SOFTWARE) or environment_change(
             first.environment, second.environment

@@ -2,8 +2,8 @@
 
 It is the within-run interval (bench/judge/within_run.py) and, as squares, what runs of the device differ by
 beyond their visits: by its own earlier runs if it has any (`noise_by` is history), and by those of the case
-alone if these differed by more; else what such work usually does (assumed), or RESTLESS times the scatter of
-the run's own visits if that is more: a machine that is restless for minutes is so for hours.
+alone if these differed by more; else what such work usually does (assumed); in either case RESTLESS times the
+scatter of the run's own visits if that is more: a machine that is restless for minutes is so for hours.
 
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights,
 quiet_tours and tours; `python -m studies.noise_by_kind DIR` shows what they cover), chosen on every second
@@ -103,9 +103,10 @@ def usual_spread(row: Measurement) -> Spread:
 
 def between_runs(row: Measurement, within: WithinRun, history: Mapping[str, float]) -> BetweenRuns:
     """The noise between runs of a row: by the `history` of its device, else assumed."""
-    if (half := history.get(work_of(row))) is not None:
-        return BetweenRuns(max(half, history.get(row.case, 0.0)), "history")
-    return BetweenRuns(max(usual_spread(row).runs, RESTLESS * within.scatter), "assumed")
+    half, least = history.get(work_of(row)), RESTLESS * within.scatter
+    if half is not None:
+        return BetweenRuns(max(half, history.get(row.case, 0.0), least), "history")
+    return BetweenRuns(max(usual_spread(row).runs, least), "assumed")
 
 
 def published(

@@ -2,10 +2,10 @@
 
 It holds what differs from visit to visit and nothing of what moves a whole run, so it is the one for whatever
 compares rows of one run: claims, implementations, shares of a roof. How to use it, `WithinRun.half` of two
-rows being a and b: the 95 % interval of ln(time / other time) is that +- hypot(a, b), and its standard error
-hypot(a, b) / 1.96; of one row the interval is median_s x exp(+-half). `DeviceRun.within` has it for each row
-of any file, new or old, and `DeviceRun.columns` as `run_low_s`, `run_high_s`, `run_half` and `run_by`. (Rows
-of different runs are compared by `low_s` and `high_s`, which hold the noise between runs, too.)
+rows being a and b: the 95 % interval of ln(time / other time) is that +- hypot(a, b), or, narrower,
+`half_of_ratio`; of one row it is median_s x exp(+-half). `DeviceRun.within` has it for each row of any file,
+new or old, and `DeviceRun.columns` as `run_low_s`, `run_high_s`, `run_half` and `run_by`. (Between rows of
+different runs there is the noise between runs, too.)
 
 The scatter of a case's visits (ln of their medians) is moderated by the usual one of the run's other cases of
 the same kind of work, which counts as PRIOR_FREEDOM degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol.
@@ -60,6 +60,8 @@ class WithinRun(NamedTuple):
     """`half` as the run's other cases of the kind of work have it, whatever this row's visits say."""
     scatter: float
     """Standard deviation of visits to such work in this run; 0 where only the row's columns are known."""
+    freedom: float
+    """Degrees of freedom of `half`; infinite where it is assumed."""
 
     def columns(self, median_s: float) -> dict[str, float | str]:
         """The columns of a row with this median."""
@@ -112,7 +114,8 @@ def _told(row: Measurement) -> WithinRun | None:
         return None
     by: Literal["visits", "assumed"] = "assumed" if row.run_by == "assumed" else "visits"
     visit = math.log(row.run_high_s / row.median_s)
-    return WithinRun(visit, row.run_half, by, row.noise_visits or row.run_half, 0.0)
+    freedom = math.inf if by == "assumed" else PRIOR_FREEDOM + (row.visits or 1) - 1
+    return WithinRun(visit, row.run_half, by, row.noise_visits or row.run_half, 0.0, freedom)
 
 
 def _scatter(
@@ -166,7 +169,18 @@ def _within(row: Measurement, logs: Sequence[float], scatter: Mapping[WorkClass 
         "assumed" if variance is None else "visits",
         max(settings.floor, errors * usual * shrinks),
         0.0 if variance is None else usual,
+        freedom,
     )
+
+
+def half_of_ratio(one: WithinRun, other: WithinRun) -> float:
+    """Half of the 95 % interval of the ratio of two medians, ln (Welch, Biometrika 34, 1947).
+
+    Two scatters are known better than one: the quantile of Student's t is smaller than that of either.
+    """
+    squares = [(each.half / student(each.freedom, 0.95)) ** 2 for each in (one, other)]
+    unsure = sum(square**2 / each.freedom for square, each in zip(squares, (one, other), strict=True))
+    return student(sum(squares) ** 2 / unsure if unsure else math.inf, 0.95) * math.sqrt(sum(squares))
 
 
 def scatter_text(rows: Iterable[tuple[Measurement, WithinRun | None]]) -> str:

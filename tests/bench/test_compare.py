@@ -12,8 +12,10 @@ import pytest
 from bench.cli.compare import comparison_lines
 from bench.judge.comparison import Comparison
 from bench.judge.noise import PUBLISHED, USUAL
+from bench.judge.within_run import PRIOR_FREEDOM
 from bench.judge.work_class import WorkClass, work_of
 from bench.runner.merge_visits import joined
+from bench.sampling.publish import student
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
     CASES,
@@ -68,7 +70,8 @@ def test_slower_faster_and_the_same(chance: Chance, scale: float, verdict: str) 
 
 def test_the_effects_interval_is_both_rows_added_as_squares(chance: Chance) -> None:
     """Downwards as far as the one after may be quicker and the one before slower."""
-    before, after = with_ends(timed(chance), 0.99, 1.04), with_ends(timed(chance, 1.2), 0.97, 1.02)
+    one, other = (replace(timed(chance, scale), run_half=0.0) for scale in (1.0, 1.2))
+    before, after = with_ends(one, 0.99, 1.04), with_ends(other, 0.97, 1.02)
     effect = judged(before, after).effect
     assert effect is not None and effect.ratio == (after.median_s or 0) / (before.median_s or 1)
     down = math.hypot(math.log(0.97), math.log(1.04))
@@ -269,8 +272,26 @@ def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, visits
     (one,) = (one for one in joined(made) if '"m": 1000}' in one.parameters)
     assert found.effect is not None and one.run_half and one.noise_runs
     half = math.log(found.effect.high / found.effect.low) / 2
-    assert half == pytest.approx(math.sqrt(2) * math.hypot(one.run_half, one.noise_runs), rel=0.03)
+    # Two scatters have twice the degrees of freedom of one: its own visits', and those of the prior.
+    freedom = PRIOR_FREEDOM + visits - 1
+    within = one.run_half * student(2 * freedom, 0.95) / student(freedom, 0.95)
+    assert half == pytest.approx(math.sqrt(2) * math.hypot(within, one.noise_runs), rel=0.03)
     assert one.run_half > 0.02, "one case that agrees does not say that a restless machine is calm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "visits", "settled", "verdict"),
+    [
+        *(("cpu", 1, True, "UNDECIDED"), ("cpu", 2, True, "SLOWER"), ("cpu", 2, False, "SLOWER")),
+        *(("cuda", 1, True, "SLOWER"), ("cuda", 1, False, "UNDECIDED")),
+    ],
+)
+def test_one_visit_decides_nothing_on_a_cpu_nor_where_it_had_not_settled(
+    chance: Chance, kind: str, visits: int, settled: bool, verdict: str
+) -> None:
+    before, after = (timed(chance, scale, visits=visits, device_kind=kind) for scale in (1.0, 2.0))
+    found = judged(before, replace(after, settled=settled))
+    assert (found.verdict, found.reason) == (verdict, "one visit" if verdict == "UNDECIDED" else "")
 
 
 def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: Chance) -> None:

@@ -15,7 +15,7 @@ from bench.cli.findings import noise_lines
 from bench.judge.comparison_side import side
 from bench.judge.frame import read, runs
 from bench.judge.history.load import histories
-from bench.judge.noise import USUAL, history, is_published
+from bench.judge.noise import RESTLESS, USUAL, history, is_published, published
 from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
 from bench.runner.resume import begin
@@ -132,6 +132,20 @@ def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
     assert {row.noise_by for row in informed} == {"history"} != {row.noise_by for row in alone}
     assert {row.noise_visits for row in informed} == {row.noise_visits for row in alone}
     assert halves(informed) > halves(alone)
+
+
+def test_a_restless_run_of_a_calm_device_is_not_taken_for_a_calm_one(chance: Chance) -> None:
+    """However calm its earlier runs were: visits that differ by 10 % say that this one is not."""
+    once = [
+        replace(timed(chance, visits=2, case=case, **LIBRARY), visit_samples=[9, 9]) for case in range(12)
+    ]
+    today = [replace(one, samples_s=[1.0] * 9 + [math.exp(0.1)] * 9, **NOT_YET) for one in once]
+    (run_of,) = runs(today)
+    tell = history(nights(chance, 0.001))
+    for one, within in zip(today, run_of.within, strict=True):
+        assert tell[WorkClass.COMPUTE] < 0.01 and within is not None
+        assert within.scatter > 0.05
+        assert published(one, within, tell).noise_runs == pytest.approx(RESTLESS * within.scatter)
 
 
 def test_a_case_that_jumps_is_not_taken_for_a_calm_one(chance: Chance) -> None:
