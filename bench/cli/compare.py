@@ -21,8 +21,8 @@ EXAMPLE = 80
 """Most letters of the reason that an example shows."""
 MOST_LISTED: Mapping[Verdict, int] = {"SLOWER": 10, "FASTER": 5, "INVALID": 3}
 """Verdicts whose cases are listed singly, the biggest effect first: so many unless all are asked for."""
-MOST_REASONS, MOST_MEANS = 3, 6
-"""Most reasons of each other verdict, and most operators, that are shown unless all are asked for."""
+MOST_REASONS = 3
+"""Most reasons of each other verdict that are shown unless all are asked for."""
 ALWAYS = ("device", "commit")
 """Facts that are shown whether or not they differ."""
 SUMMED: tuple[Verdict, ...] = ("UNDECIDED", "NOT COMPARABLE", "NEW", "GONE")
@@ -39,7 +39,7 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)
-    yield from _means(comparison, all_cases)
+    yield from _means(comparison)
     yield from (*_facts(comparison, all_cases), *_remarks(comparison))
 
 
@@ -180,17 +180,14 @@ def _summed(comparison: Comparison) -> Iterator[str]:
             yield f"{sum(len(cases) for _, cases in rest)} {verdict}: {others}: --all lists them"
 
 
-def _means(comparison: Comparison, every: bool) -> Iterator[str]:
+def _means(comparison: Comparison) -> Iterator[str]:
     lines = []
-    decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNDECIDED")
-    for mean in comparison.means if every else decided_first[:MOST_MEANS]:
+    for mean in comparison.means:
         cells = change_cells(mean.effect.ratio, mean.effect.low, mean.effect.high)
         lines.append((mean.operator, str(mean.cases), *cells, mean.verdict))
     if lines:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
         yield from table_lines(("operator", ">cases", ">geometric mean", "95 %", ""), lines)
-    if len(lines) < len(comparison.means):
-        yield f"... and {len(comparison.means) - len(lines)} more operators: --all lists them"
 
 
 def _values_text(values: Sequence[str]) -> str:
@@ -206,13 +203,8 @@ def next_lines(comparison: Comparison) -> Iterator[str]:
     """The command that measures UNDECIDED cases in turns, and the seconds it takes."""
     before, after = comparison.before, comparison.after
     unsure = [each.case for each in comparison.of("UNDECIDED") if each.role == "measurement"]
-    measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
-    if (
-        not unsure
-        or not measured_here
-        or comparison.environments
-        or before.facts["device"] != after.facts["device"]
-    ):
+    ours = before.facts["source"] == after.facts["source"] == (OURS,) and not comparison.environments
+    if not (unsure and ours and before.facts["device"] == after.facts["device"]):
         return
     commits = before.facts["commit"], after.facts["commit"]
     two = commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1

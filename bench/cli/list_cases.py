@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
-from bench.format import count_text, duration_text, seconds_text
+from bench.format import count_text, seconds_text
 from bench.model.roofline import datasheet_s
 from bench.runner.limits import impossible
 from bench.sweep.load import Case, Loaded
@@ -34,9 +34,7 @@ def listing(device: Device, loaded: Iterable[Loaded], *, cases: bool, folders: b
             for case in listed:
                 yield _line(case, device)
     every = [case for sweeps in groups.values() for each in sweeps for case in each.cases]
-    total_s = sum(_least_s(case, device) or 0.0 for case in _able(every, device))
-    text = f"; one launch of each takes at least {duration_text(total_s)}" if total_s else ""
-    yield f"{len(_able(every, device))} of {count_text(len(every), 'case')} run here{text}"
+    yield f"{len(_able(every, device))} of {count_text(len(every), 'case')} run here"
     if folders:
         yield "python -m bench list FOLDER lists its sweeps, --all every sweep, --cases every case"
     elif not cases:
@@ -48,7 +46,7 @@ def _able(cases: Iterable[Case], device: Device) -> list[Case]:
 
 
 def _counts(cases: Sequence[Case], device: Device) -> str:
-    """How many of the cases run on the device, in which least time; if none do, why not."""
+    """How many of the cases run on the device; if none do, why not."""
     able = _able(cases, device)
     text = f"{len(able):>5} of {len(cases):>5} cases run here"
     if not able:
@@ -58,8 +56,7 @@ def _counts(cases: Sequence[Case], device: Device) -> str:
         reasons = Counter(case.missing(device.kind, device.capability) for case in cases)
         (first, _), *others = reasons.most_common()
         return f"{text}: {first}" + (f"; reasons in all: {len(reasons)}" if others else "")
-    least_s = sum(_least_s(case, device) or 0.0 for case in able)
-    return text + (f"  one launch each: {seconds_text(least_s)}" if least_s else "")
+    return text
 
 
 def of_datasheet(sheet: Datasheet) -> Device:

@@ -93,14 +93,11 @@ def implementation_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
 
     UserError if there is no such size.
     """
-    any_size = False
-    for run in runs:
-        if lines := list(side_lines(run, compared=True)):
-            any_size = True
-            yield f"{run.device} {run.name}"
-            yield from lines
-    if not any_size:
+    tables = [(f"{run.device} {run.name}", *side_lines(run, compared=True)) for run in runs]
+    if not any(len(lines) > 1 for lines in tables):
         raise UserError("no size was timed by two implementations in one run, so there is nothing to compare")
+    for lines in tables:
+        yield from lines if len(lines) > 1 else ()
 
 
 def side_lines(run: DeviceRun, compared: bool = False) -> Iterator[str]:
@@ -108,14 +105,7 @@ def side_lines(run: DeviceRun, compared: bool = False) -> Iterator[str]:
     sides = [of for _, of in side_by_side(run)]
     by_place = {side.row: side for of in sides for side in of.values()}
     fastest = {side.row: fastest_library(of) for of in sides for side in of.values()}
-    tables: dict[tuple[str, ...], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-    for place, row in enumerate(run.rows):
-        if row.role == "measurement" and row.status != "unsupported" and not row.visit:
-            table = tables[row.operator, row.cache, row.threads_asked or "all"]
-            there = table[row.parameters].get(row.implementation)
-            if there not in by_place or place in by_place:  # the latest sound row, else the latest
-                table[row.parameters][row.implementation] = place
-    for (operator, cache, threads), sizes in tables.items():
+    for (operator, cache, threads), sizes in _by_size(run, by_place).items():
         if compared:
             sizes = {size: of for size, of in sizes.items() if not by_place.keys().isdisjoint(of.values())}
         if not sizes:
@@ -139,6 +129,20 @@ def side_lines(run: DeviceRun, compared: bool = False) -> Iterator[str]:
         yield from table_lines(("size", *(f">{name}" for name in names)), lines)
     if by_place:
         yield "x: times the time of the fastest library beside it, with the 95 % interval of that"
+
+
+def _by_size(
+    run: DeviceRun, sides: Mapping[int, Side]
+) -> Mapping[tuple[str, ...], Mapping[str, Mapping[str, int]]]:
+    """(operator, cache, threads) -> parameters -> implementation -> its latest sound row, else its latest."""
+    tables: dict[tuple[str, ...], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for place, row in enumerate(run.rows):
+        if row.role == "measurement" and row.status != "unsupported" and not row.visit:
+            table = tables[row.operator, row.cache, row.threads_asked or "all"]
+            there = table[row.parameters].get(row.implementation)
+            if there not in sides or place in sides:
+                table[row.parameters][row.implementation] = place
+    return tables
 
 
 def _side_text(run: DeviceRun, place: int, sides: Mapping[int, Side]) -> str:
