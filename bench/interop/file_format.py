@@ -120,7 +120,7 @@ def lines_of(
             name = column_of(each)
             if not form.values or (name in possible and not (timed and name in TIMES)):
                 columns.setdefault(name, frame[each])
-    if mistake := _mistake(list(columns), possible, frame[theirs] if form.values else None):
+    if mistake := _mistake(list(columns), possible, frame[theirs]):
         raise UserError(f"{file}:1: {mistake}")
     unit = next((name for name in columns if name in UNITS), "")
     cells = {"time" if name == unit else name: column.tolist() for name, column in columns.items()}
@@ -172,21 +172,20 @@ def cells_of(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return names, lines
 
 
-def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFrame | None) -> str:
-    """What is wrong with these as our columns; empty if nothing is. `theirs`: the lines of another's file."""
+def _mistake(names: Sequence[str], possible: Collection[str], theirs: pd.DataFrame) -> str:
+    """What is wrong with these as our columns; empty if nothing is. `theirs`: the lines of the file."""
     for name in names:
         if name not in possible:
             hint = "what results/README.md lists; --map OURS=THEIRS reads other headings"
             has = f"it has {', '.join(NEEDED)}, a time or a rate, the operator's parameters and {hint}"
             return f"such a file has no column {quoted(name)}{meant(name, possible)}; {has}"
     timed = [name for name in names if name in TIMES]
-    lacking = [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed)
-    if lacking and theirs is not None:
+    if lacking := [name for name in NEEDED if name not in names] + ["microseconds"] * (not timed):
         words = " ".join(f"--map {name}=..." for name in lacking)
-        cells = theirs.iloc[:1].items()
-        columns = ", ".join(f"{name} {quoted(plain(cell.iloc[0]))}" for name, cell in cells)
-        return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {columns}"
-    if lacking[:1] and lacking[0] in NEEDED:
-        return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
+        first = theirs.head(1).to_dict("list")
+        there = ", ".join(
+            " ".join([str(name), *(quoted(plain(cell)) for cell in first[name])]) for name in first
+        )
+        return f"does not say {', '.join(lacking)}: give {words}, a column or a value; there is {there}"
     sound = len(timed) == 1 and (timed == ["time"]) == ("unit" in names)
     return "" if sound else f"one column is the time or a rate: {', '.join(UNITS)}; or time, beside unit"

@@ -18,24 +18,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from bench.device.datasheet import Datasheet, find_datasheet, gpu_named, near_gpus, slug_of
 from bench.errors import UserError, suggestion
-from bench.interop.file_format import (
-    UNITS,
-    Format,
-    cells_of,
-    content,
-    described,
-    lines_of,
-    value,
-)
+from bench.interop.file_format import UNITS, Format, cells_of, content, described, lines_of, value
 from bench.interop.import_source import Aside, ImportedTiming, SourceImport, SourceOutcome
-from bench.interop.imported_rows import (
-    POSSIBLE,
-    above,
-    problem_from,
-    source_text,
-    times_possible,
-    wrong,
-)
+from bench.interop.imported_rows import POSSIBLE, above, problem_from, source_text, times_possible, wrong
 from bench.interop.readers import as_numbers
 from bench.interop.source_file import LINE, Source, Table, Timing
 from bench.spec import DeviceKind, Problem, Unknown

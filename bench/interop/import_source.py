@@ -34,16 +34,7 @@ from bench.interop.imported_rows import (
     without_datasheet,
 )
 from bench.interop.readers import AnotherForm, read
-from bench.interop.source_file import (
-    DEVICE,
-    IN_A_SECOND,
-    LINE,
-    Entry,
-    NothingRead,
-    Source,
-    Table,
-    Timing,
-)
+from bench.interop.source_file import DEVICE, IN_A_SECOND, LINE, Entry, NothingRead, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.load import Find, load_all, select

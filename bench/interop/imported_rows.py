@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, find_datasheet, near_gpus, slug_of
 from bench.errors import suggestion, unknown
-from bench.format import count_text
 from bench.spec import DeviceKind, Problem
 from bench.store.parquet import Sweeps, write
 from bench.store.schema import Measurement
@@ -45,10 +44,6 @@ class Imported:
             return False
         write(self.path, self.rows, self.sweeps)
         return True
-
-    def __str__(self) -> str:
-        """`results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
-        return f"{self.path}: {count_text(len(self.rows), 'row')} of {self.rows[0].device_name}"
 
 
 def declared(rows: Iterable[Measurement], find: Find) -> Sweeps:

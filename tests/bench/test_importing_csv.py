@@ -39,9 +39,9 @@ def rows(tmp_path: Path, *lines: str) -> list[schema.Measurement]:
     return parquet.read_rows(path)
 
 
-def refusal(tmp_path: Path, *lines: str) -> str:
+def refusal(tmp_path: Path, *lines: str, words: tuple[str, ...] = ()) -> str:
     """The sentence by which these lines are refused, without the file's folder. Nothing is written."""
-    code, out, err = said(wrote(tmp_path, *lines), tmp_path / "out")
+    code, out, err = said(wrote(tmp_path, *lines), tmp_path / "out", *words)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1 and err.startswith(f"error: {tmp_path}/numbers.csv")
     assert not (tmp_path / "out").exists()
@@ -220,8 +220,8 @@ def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, say
     ("head", "says"),
     [
         (HEAD.replace("seconds", "secnds"), "such a file has no column 'secnds' (did you mean seconds"),
-        (HEAD.replace("device", "driver"), "lacks the column device; every file has device, operator"),
-        (HEAD.replace("seconds", "note"), "one column is the time or a rate: nanoseconds"),
+        (HEAD.replace("device", "driver"), "does not say device: give --map device=..., a column or a value"),
+        (HEAD.replace("seconds", "note"), "does not say microseconds: give --map microseconds=..., a column"),
         (HEAD.replace("layout", "microseconds"), "one column is the time or a rate: nanoseconds"),
         (HEAD.replace("layout", "m"), "the column m is there twice"),
         (HEAD.replace("layout", ""), "column 8 has no name"),
@@ -235,6 +235,9 @@ def test_a_mistake_in_the_first_line(tmp_path: Path, head: str, says: str) -> No
 def test_files_that_are_no_table(tmp_path: Path) -> None:
     assert "numbers.csv: is empty" in refusal(tmp_path, "", " ")
     assert "numbers.csv: has no line below its first" in refusal(tmp_path, HEAD)
+    assert "does not say device: give --map device=..., a column or a value; there is x, " in refusal(
+        tmp_path, HEAD.replace("device", "x"), words=("--map", "note=x")
+    )
     file = tmp_path / "numbers.csv"
     file.write_bytes(b"\xff\xfe\x00d\x00e")
     code, _, err = said(file, tmp_path / "out")
