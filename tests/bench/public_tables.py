@@ -1,4 +1,4 @@
-"""A made-up package aiconfigurator-core: its folders, its metadata, and tables of random times."""
+"""The command `import`; a made-up package aiconfigurator-core: folders, metadata, tables of random times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from typer.testing import CliRunner
+
+from bench.__main__ import app
 
 VERSION = "9.8.7"
 VLLM = "0.30.1"
 OTHERS = "imported/aiconfigurator"
 """The sweep of the rows that do not calibrate. It has no file."""
+
+
+def imports(*words: object) -> tuple[int, str, str]:
+    """Exit code, output and errors of `python -m bench import WORDS`."""
+    done = CliRunner().invoke(app, ["import", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
 def package(root: Path) -> Path:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import kernels
-from bench.__main__ import app
 from bench.interop.import_source import calibration_shapes
 from bench.store.parquet import read_frame
-from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
+from tests.bench.public_tables import OTHERS, VERSION, VLLM, imports, package, put, shapes, table
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
 CALIBRATION = "ceilings/gemm_shapes"
@@ -32,10 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def said(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["import", "aiconfigurator", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
+said = partial(imports, "aiconfigurator")
 
 
 def imported(results: Path) -> pd.DataFrame:
@@ -118,14 +114,11 @@ def test_all_sources_are_those_of_a_folder_and_the_installed_package(
     folder: Path, tmp_path: Path, chance: np.random.Generator
 ) -> None:
     put(folder, "h200_sxm", table(shapes(chance, 3), H200))
-    words = ["import", "all", str(tmp_path / "nothing"), "--bench-results", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0 and "aiconfigurator: 3 rows in 1 file\n" in done.stdout
-    assert "neusight: left out: " in done.stderr and "aiconfigurator: left out" not in done.stderr
-    done = CliRunner().invoke(app, ["import", "neusight"])
-    assert done.exit_code == 2 and done.stderr.startswith(
-        "error: neusight: give the folder of a clone of http"
-    )
+    code, out, err = imports("all", tmp_path / "nothing", "--bench-results", tmp_path / "out")
+    assert code == 0 and "aiconfigurator: 3 rows in 1 file\n" in out
+    assert "neusight: left out: " in err and "aiconfigurator: left out" not in err
+    code, _, err = imports("neusight")
+    assert code == 2 and err.startswith("error: neusight: give the folder of a clone of http")
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

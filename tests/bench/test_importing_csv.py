@@ -7,22 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import kernels
-from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.store import parquet, schema
 from bench.store.parquet import read_frame
+from tests.bench.public_tables import imports
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
 
 
 def said(file: Path, results: Path, *words: str, tool: str = "csv") -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["import", tool, str(file), "--bench-results", str(results), *words])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
+    return imports(tool, file, "--bench-results", results, *words)
 
 
 def wrote(tmp_path: Path, *lines: str) -> Path:

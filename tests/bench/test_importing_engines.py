@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import kernels
-from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.interop.imported_problems import with_imported
 from bench.store.parquet import read_frame
-from tests.bench.public_tables import package, shapes
+from tests.bench.public_tables import imports, package, shapes
 
 ENGINES = Path(__file__).parents[2] / "results" / "reference" / "engines"
 H200, B200 = "NVIDIA H200", "NVIDIA B200"
@@ -41,15 +39,9 @@ def put(
     return path
 
 
-def ran(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["import", "aiconfigurator", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
-
-
 def imported(table: str, results: Path) -> tuple[pd.DataFrame, str]:
     """(the rows, what the command prints, also of those that it set aside)."""
-    code, told, err = ran("--table", table, "--bench-results", results)
+    code, told, err = imports("aiconfigurator", "--table", table, "--bench-results", results)
     assert code == 0, err
     return read_frame([results]), told + err
 
@@ -158,7 +150,7 @@ def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
     (ours,) = rows[rows["implementation"] == "vLLM_custom_graph"].itertuples()
     assert (ours.gpus, ours.elements, ours.dtype, ours.clock) == (8, 64, "bfloat16", "graph")
     assert ours.flop == 64 * 7 // 8 and ours.median_s == pytest.approx(0.25e-3)
-    code, _, err = ran("--table", "collective", "--bench-results", tmp_path / "out")
+    code, _, err = imports("aiconfigurator", "--table", "collective", "--bench-results", tmp_path / "out")
     assert code == 2 and ": already imported as " in err and err.endswith(" and 1 more files\n")
 
 

@@ -15,10 +15,8 @@ from pathlib import Path
 import openpyxl
 import pyarrow.compute as pc
 import pytest
-from typer.testing import CliRunner
 
 import kernels
-from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.cloning import clone
@@ -28,6 +26,7 @@ from bench.interop.source_file import described, names
 from bench.judge.frame import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
+from tests.bench.public_tables import imports
 
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
@@ -252,16 +251,11 @@ def test_every_description_names_operators_that_exist() -> None:
 
 
 def test_the_command_lists_imports_and_refuses(tmp_path: Path) -> None:
-    def said(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["import", *words])
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        return done.exit_code, done.output
-
-    code, listed = said("--list")
+    code, listed, _ = imports("--list")
     assert code == 0 and all(name in listed for name in names())
-    code, refusal = said(names()[0], str(tmp_path), "--bench-results", str(tmp_path / "results"))
+    code, _, refusal = imports(names()[0], tmp_path, "--bench-results", tmp_path / "results")
     assert code == 2 and refusal.startswith(f"error: {tmp_path}: holds no file of {names()[0]}")
-    assert said(names()[0], str(tmp_path / "nowhere"))[0] == 2
+    assert imports(names()[0], tmp_path / "nowhere")[0] == 2
     assert not (tmp_path / "results").exists()
 
 
@@ -276,10 +270,9 @@ def test_all_sources_fail_together_if_nothing_can_be_read_of_one_that_is_there(
     def ends(*lines: str) -> int:
         others = ",h2d_pageable_gbps,d2h_pageable_gbps,d2h_pinned_gbps" if "gbps" in lines[0] else ""
         table.write_text("\n".join([lines[0] + others, *lines[1:], ""]))
-        words = ["import", "all", str(tmp_path), "--bench-results", str(tmp_path / "results")]
-        return CliRunner().invoke(app, words).exit_code
+        return imports("all", tmp_path, "--bench-results", tmp_path / "results")[0]
 
-    assert CliRunner().invoke(app, ["import", "all", str(tmp_path / "a slip")]).exit_code == 2
+    assert imports("all", tmp_path / "a slip")[0] == 2
     assert ends(head, "1,0.01,,,") == 0 and not (tmp_path / "results").exists()
     assert ends("size,rate", "4096,2.5") == 1
     assert ends(head, "4096,-1,,,") == 1
@@ -368,11 +361,10 @@ def test_the_public_files_are_imported(name: str, much: str, tmp_path: Path) -> 
     """Rows come of them, no file is left out, and each line without a row has a known reason."""
     folder = PUBLISHED / name if much == "whole" else sample_of(name, tmp_path / "sample")
     results = tmp_path / "results"
-    done = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])
-    assert done.exit_code == 0, done.output
-    assert "left out " not in done.stderr
+    code, told, err = imports(name, folder, "--bench-results", results)
+    assert code == 0 and "left out " not in err, err
     for reason in ("no rows are described for such a line", "cannot be nan"):
-        assert reason not in done.stdout, done.stdout
+        assert reason not in told, told
     columns = ["status", "median_s", "source", "timed_by"]
     for _, table in tables([results], columns=columns):
         assert len(table) and set(table["status"].to_pylist()) == {"ok"}
