@@ -194,11 +194,6 @@ class WorkerSupervisor:
             self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads, **self._how)
         return self._worker
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the worker; None if there is none."""
-        return None if self._worker is None else self._worker.pid
-
     def threads(self, setting: str) -> int | None:
         """Threads that compute where `all` or `one` is requested; None leaves them alone, on a GPU."""
         if self.device.kind != "cpu":

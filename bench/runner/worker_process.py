@@ -115,11 +115,6 @@ class Worker:
             os.set_blocking(stream.fileno(), False)
             self._heard.register(stream, selectors.EVENT_READ, kept)
 
-    @property
-    def pid(self) -> int:
-        """Process id of the worker."""
-        return self._process.pid
-
     def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """The answer. WorkerDied if the worker ends, if `deadline_s` seconds pass, or if it answers nonsense.
 

@@ -272,7 +272,7 @@ def test_a_kernel_that_hangs_is_killed_and_named_with_its_line(
     with closing(WorkerSupervisor(device, 1)) as worker:
         with pytest.raises(UserError, match=r"timeout at softmax .* stopped in hangs \(.*mine\.py:\d+\)"):
             checked(f"{mine}:hangs", worker, device)
-        assert worker.pid is None
+        assert worker.restart_s > 0, "it is gone"
 
 
 # --- the command ------------------------------------------------------------------------------------

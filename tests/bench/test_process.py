@@ -270,7 +270,7 @@ def test_the_worker_dies_with_its_parent_in_the_middle_of(at: str, stand_in: Pat
     program = (
         "from pathlib import Path; from bench.runner.worker_process import Worker;"
         f"worker = Worker('cpu', 1, 1, root=Path({str(stand_in if at == 'a kernel' else ROOT)!r}));"
-        f"print(worker.pid, flush=True); worker.ask({{'do': {do!r}}}, {LONG_S})"
+        f"print(worker._process.pid, flush=True); worker.ask({{'do': {do!r}}}, {LONG_S})"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -200,9 +199,7 @@ def test_a_killed_worker_is_a_row_and_the_next_case_has_a_new_one(
     run = several.opened(folder, made)
     walk = run.walk()
     assert next(walk).status == "ok"
-    pid = run.worker.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    run.worker.kill()
     died, after = next(walk), next(walk)
     assert died.status == "crashed" and "SIGKILL" in died.reason and died.median_s is None
     assert after.status == "ok"
