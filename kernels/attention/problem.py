@@ -130,11 +130,6 @@ class Attention(Problem):
         return self.byte_of(self.tensors[0]["q"])
 
     @property
-    def k_byte(self) -> int:
-        """Bytes of k, of v, and of the gradient of either."""
-        return self.byte_of(self.tensors[0]["k"])
-
-    @property
     def lse_byte(self) -> int:
         """Bytes of lse, float32."""
         return self.batch * self.heads * self.q_length * 4
