@@ -1,6 +1,6 @@
 """Prediction lines of figures: how each level is drawn and labelled, and what bounds the rows.
 
-L0 is the datasheet (dotted grey), L1 calibrated (dashed), L2 with structure: tiles, waves, caches, passes
+L0 is the datasheet (dotted grey), L1 the roofline of the run (dashed), L2 refined by tiles, waves and caches
 (dash and dot). A level without a prediction, or with the same as the one before, is not drawn.
 """
 
@@ -44,8 +44,8 @@ class Level:
 
 
 DATASHEET = Level("datasheet", "datasheet", {"ls": ":", "lw": 1.0}, style.GREY)
-CALIBRATED = Level("predicted", "calibrated", {"ls": "--", "lw": 1.0}, _DARK)
-STRUCTURED = Level("structured", "with structure", {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9}, _DARK)
+CALIBRATED = Level("predicted", "roofline of this run", {"ls": "--", "lw": 1.0}, _DARK)
+STRUCTURED = Level("structured", "refined", {"ls": (0, (7, 1.5, 1, 1.5)), "lw": 0.9}, _DARK)
 LEVELS = (DATASHEET, CALIBRATED, STRUCTURED)
 
 
@@ -155,5 +155,5 @@ def explained(rows: pd.DataFrame) -> list[str]:
         what = "tiles, waves, split K and caches too"
         if not gpu.any():
             what = "caches, kernels of a launch and special functions too"
-        sentences.append(f"With structure: {what}.")
+        sentences.append(f"Refined: {what}.")
     return sentences

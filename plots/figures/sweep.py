@@ -280,7 +280,13 @@ class _Drawing:
         if self.shown["byte"].min() < cache < self.shown["byte"].max():
             axes.axvline(cache, color=style.GREY, lw=0.9, ls=":", zorder=1, label="_cache")
             words = f"last-level cache, {memory_text(cache)}"
-            axes.annotate(words, (cache, 1), (3, -8), xycoords=("data", "axes fraction"), **how)
+            # On the side that has more room.
+            side, shift = (
+                ("right", -3)
+                if cache**2 > self.shown["byte"].min() * self.shown["byte"].max()
+                else ("left", 3)
+            )
+            axes.annotate(words, (cache, 1), (shift, -8), xycoords=("data", "axes fraction"), ha=side, **how)
         if memory and self.quantity == "rate":
             axes.axhline(memory * self.factor, color=style.GREY, lw=0.9, ls="--", zorder=1, label="_memory")
             words = f"copy in memory, {memory * self.factor:.3g} {self.unit}"
@@ -331,7 +337,7 @@ class _Drawing:
             sentences.append(f"Not drawn: {hidden}, as nothing on the same line has a time.")
         sentences += [style.flag_counts(self.shown), measured_points.caption(self.shown)]
         if strips and prediction_lines.structure_adds(self.shown):
-            sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
+            sentences.append("Below, predicted / measured: markers refined, dashed not.")
         return [*sentences, *prediction_lines.explained(self.shown)]
 
 

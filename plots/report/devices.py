@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import coo_array
 
-from bench.format import amount_text, share_text
+from bench.format import amount_text, count_text, share_text
 from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
 from bench.judge.speedup import CASE, KEPT, Gain, gains, speedups
 from plots.report.section import Results, Section, filled
@@ -96,10 +97,9 @@ def _base(rows: pd.DataFrame, asked: bool) -> str:
 
 
 def _of_rates(rates: Sequence[Achieved]) -> Iterator[Column]:
-    """The bandwidth of layers, and the rate of products of the data types that most devices have."""
-    products = [each.width for each in rates if each.work == PRODUCTS]
-    width = max(products, key=products.count, default="")
-    for work, of, unit in ((LAYERS, "", "B/s"), (PRODUCTS, width, "FLOP/s")):
+    """The bandwidth of layers, and the rate of products of the two widths that most devices have."""
+    widths = Counter(each.width for each in rates if each.work == PRODUCTS).most_common(2)
+    for work, of, unit in ((LAYERS, "", "B/s"), *((PRODUCTS, width, "FLOP/s") for width, _ in widths)):
         mine = {each.device: each for each in rates if (each.work, each.width) == (work, of)}
         numbers = {device: (each.median, _of_datasheet(each)) for device, each in mine.items()}
         if numbers:
@@ -117,9 +117,9 @@ def _of_gains(gained: Sequence[Gain], base: str, name: str) -> Iterator[Column]:
         numbers: dict[str, tuple[float, str]] = {base: (1.0, "compared with it")} if of_bound else {}
         for device in dict.fromkeys(gain.device for gain in of_bound):
             mine = [gain for gain in of_bound if gain.device == device]
-            cases = sum(gain.cases for gain in mine)
+            cases = count_text(sum(gain.cases for gain in mine), "case")
             kinds = f"{len(mine)} kinds, " if len(mine) > 1 else ""
-            numbers[device] = float(np.median([gain.median for gain in mine])), f"{kinds}{cases} cases"
+            numbers[device] = float(np.median([gain.median for gain in mine])), f"{kinds}{cases}"
         if numbers:
             yield Column(title, f"over {name}", "times", _cells(numbers, ""))
 

@@ -22,6 +22,8 @@ UNMEASURED = "not measured"
 
 Number = tuple[str, str]
 """One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
+MOST_BESIDE = 12
+"""Runs whose facts stand side by side; a column for each of more could not be read."""
 MOST_ROOFLINES = 6
 """Rooflines of the page; `python -m plots draw` has all."""
 
@@ -50,7 +52,7 @@ def section(results: Results) -> Section:
         whose=results.whose,
         heads=made,
         numbers=list(dict.fromkeys(what for head in made for what in head.numbers)),
-        lines=_lines(runs),
+        lines=_lines(runs) if len(runs) <= MOST_BESIDE else [],
         rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
     )
     return Section("The machine" if len(runs) == 1 else "How each was measured", "machine", html)

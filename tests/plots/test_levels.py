@@ -72,7 +72,7 @@ def test_three_levels_three_lines(
     (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
     assert len({str(line._dash_pattern) for line in (calibrated, sheet, found[0])}) == 3
     assert sheet.get_color() == style.GREY and calibrated.get_color() not in {x.get_color() for x in found}
-    assert "With structure" in said(figure)
+    assert "Refined" in said(figure)
 
 
 def test_every_level_has_its_line_its_entry_and_its_mark_in_the_strip(plain: DeviceRun) -> None:
@@ -81,7 +81,7 @@ def test_every_level_has_its_line_its_entry_and_its_mark_in_the_strip(plain: Dev
 
 LEVELS = """\
 gemm/x: duration
-legend: cublas | triton | suspect (flagged) | predicted: datasheet, calibrated, with structure
+legend: cublas | triton | suspect (flagged) | predicted: datasheet, roofline of this run, refined
 [] - x duration (µs) (log): 10 line, 10 measured, 5 datasheet, 5 predicted, 10 structured, 10 interval
 [] rows of A and C, m = n = k x predicted / measured (log): 2 one, 10 ratio_below, 10 ratio"""
 
@@ -92,12 +92,12 @@ legend: cublas | triton | suspect (flagged) | predicted: datasheet, calibrated, 
 def test_what_says_the_same_is_drawn_once(plain: DeviceRun, factor: float, drawn_twice: bool) -> None:
     figure = drawn(structured(plain, factor, factor))
     assert bool(lines(figure, "_structured")) is bool(lines(figure, "_ratio_below")) is drawn_twice
-    assert ("with structure" in legend(figure)[-1]) is ("With structure" in said(figure)) is drawn_twice
+    assert ("refined" in legend(figure)[-1]) is ("Refined" in said(figure)) is drawn_twice
 
 
 def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     figure = drawn(plain)
-    assert not lines(figure, "_structured") and "with structure" not in " ".join(legend(figure))
+    assert not lines(figure, "_structured") and "refined" not in " ".join(legend(figure))
     # One implementation of two: its line, and not the other's.
     figure = drawn(structured(plain, 1.5, np.nan))
     (line,) = lines(figure, "_structured")

@@ -97,8 +97,8 @@ def test_a_sweep_as_it_is_drawn(h100: Drawn) -> None:
 
 
 SQUARES = """\
-Square matrices, and one more than a power of two (gemm/square): rate
-legend: cublas | triton | predicted: datasheet, calibrated
+Square matrices (gemm/square): rate
+legend: cublas | triton | predicted: datasheet, roofline of this run
 [bfloat16] - (log) x rate (TFLOP/s) (log): 14 line, 14 measured, 8 datasheet, 8 predicted, 1 unmeasured, 14 \
 interval
 [float16] - (log) x - (log): 8 line, 8 measured, 8 datasheet, 8 predicted, 4 unmeasured, 8 interval
