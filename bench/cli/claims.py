@@ -184,13 +184,13 @@ def decided_lines(judged: Sequence[JudgedClaim], every: bool = False) -> Iterato
     several = len({device(each) for each in judged}) > 1
     for of in listed if every else listed[:MOST_LINES]:
         where = "" if not several else f"{device(of[0])}: " if len(of) == 1 else f"{len(of)} devices: "
-        first = of[0]
-        expected = f"({first.declared.name}; expected {first.claim.expect})"
-        why = f"; {'; '.join(dict.fromkeys(each.reason for each in of))}" if every and first.reason else ""
-        yield (
-            f"{first.verdict:<14} {_effects(of):<40} {first.claim.id:<6} {where}"
-            f"{first.claim.says} {expected}{why}"
-        )
+        claim, verdict = of[0].claim, of[0].verdict
+        says = "; ".join(filter(None, (f"{where}{claim.says}", _effects(of))))
+        which = f"{claim.id} of {of[0].declared.name}"
+        if claim.rules:
+            which = f"rule{'s' * (len(claim.rules) > 1)} {', '.join(map(str, claim.rules))}: {which}"
+        why = f"; {'; '.join(dict.fromkeys(each.reason for each in of))}" if every and of[0].reason else ""
+        yield f"{verdict:<14} {says} ({which}; expected {claim.expect}){why}"
     if not every and len(listed) > MOST_LINES:
         yield f"... and {len(listed) - MOST_LINES} more"
 

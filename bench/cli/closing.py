@@ -98,8 +98,8 @@ def _table(run: DeviceRun) -> Iterator[str]:
     measured = [row for row in run.rows if row.role == "measurement" and row.status != "unsupported"]
     if 0 < len(measured) <= FEW:
         several = len({row.implementation for row in measured}) > 1
-        yield from (side_lines(run) if several else case_table(run, ("measurement",)))
-        yield ""
+        lines = [*(side_lines(run) if several else case_table(run, ("measurement",)))]
+        yield from lines if not lines[-1] else (*lines, "")  # a table ends with an empty line
 
 
 def _went(run: Run, judged: DeviceRun | None) -> Iterator[str]:

@@ -83,7 +83,7 @@ def test_every_claim_and_json_say_the_same_and_name_what_was_left_out(
         (line,) = [line for line in shown.stdout.splitlines() if f" {each['claim']} " in line]
         assert line.startswith(f"{each['verdict']} ") and each["verdict"] in VERDICTS
         assert line.endswith(
-            f"({each['sweep']}; expected {each['expect']}){'; ' * bool(each['reason'])}{each['reason']}"
+            f"of {each['sweep']}; expected {each['expect']}){'; ' * bool(each['reason'])}{each['reason']}"
         )
     (of,) = [each for each in listed if each["claim"] == "MM-01"]
     assert of["verdict"] == "SUPPORTED" and of["low"] <= of["value"] <= of["high"] and of["bar"] == "ours"
@@ -94,7 +94,7 @@ def test_every_claim_and_json_say_the_same_and_name_what_was_left_out(
 @pytest.mark.usefixtures("one_sweep")
 def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_path: Path) -> None:
     lines = bench("claims", result(tmp_path)).stdout.splitlines()
-    assert re.match(r"SUPPORTED +(\d+) of \1 pairs: 1\.25 times +MM-01 +", lines[0])
+    assert re.match(r"SUPPORTED +.*; (\d+) of \1 pairs: 1\.25 times \(rules? .*: MM-01 of gemm/", lines[0])
     assert not any("NOT " in line.split("expected")[0] for line in lines[: lines.index("")])
     counts = next(line for line in lines if line.startswith("h100-sxm: "))
     listed = json.loads(bench("claims", tmp_path, "--json").stdout)
