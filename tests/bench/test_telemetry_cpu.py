@@ -12,11 +12,7 @@ import pytest
 
 from bench.device.control_groups import control_groups
 from bench.store.schema import FIELDS
-from bench.worker.telemetry_cpu import (
-    CpuTelemetry,
-    governor,
-    throttled_s,
-)
+from bench.worker.telemetry_cpu import CpuTelemetry, throttled_s
 from bench.worker.telemetry_cuda import CudaTelemetry
 from tests.bench import nvml_fake
 from tests.bench.nvml_fake import FakeNvml
@@ -241,13 +237,6 @@ V1 = "32 31 0:29 {shown} {at} rw,relatime - cgroup cgroup rw,{which}\n"
     [
         # In one without: the path is the host's, the mount shows the container's part.
         (V2.format(shown="/docker/1f", at="/sys/fs/cgroup"), "0::/docker/1f/x\n", ["x", "."]),
-        # v1: only the processor's tree, whatever it is mounted with.
-        (
-            V1.format(shown="/", at="/sys/fs/cgroup/cpuset", which="cpuset")
-            + V1.format(shown="/", at="/sys/fs/cgroup/cpu,cpuacct", which="cpu,cpuacct"),
-            "5:cpuset:/wrong\n4:cpu,cpuacct:/job\n0::/\n",
-            ["cpu,cpuacct/job", "cpu,cpuacct"],
-        ),
         # Both: v2's come first.
         (
             V1.format(shown="/", at="/sys/fs/cgroup/cpu", which="cpu")
@@ -264,20 +253,6 @@ def test_control_groups(tmp_path: Path, mounts: str, own: str, wanted: list[str]
     (tmp_path / "proc/self/cgroup").write_text(own)
     base = tmp_path / "sys/fs/cgroup"
     assert list(control_groups("cpu", tmp_path)) == [base / path for path in wanted]
-
-
-def test_governors(tmp_path: Path) -> None:
-    assert governor(tmp_path) == ""
-    for number, name in ((0, "performance"), (1, "performance"), (10, "performance")):
-        file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpufreq/scaling_governor"
-        file.parent.mkdir(parents=True)
-        file.write_text(f"{name}\n")
-    (tmp_path / "sys/devices/system/cpu/cpufreq").mkdir()
-    assert governor(tmp_path) == "performance"
-    file.write_text("powersave\n")
-    assert governor(tmp_path) == "mixed: performance, powersave"
-    file.write_text("")
-    assert governor(tmp_path) == "performance"
 
 
 def test_this_machine(chance: random.Random) -> None:
