@@ -87,6 +87,7 @@ def ab(
     commit, against = commit_of(ref, where), ref
     if names:
         cases = ab_cases.named(names, device.sm_count)
+        cases.sort(key=lambda case: ab_cases.has_long_visits(case, device))  # if time is short, without them
     else:
         left = parting(commit, where)
         if left != commit:

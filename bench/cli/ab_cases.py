@@ -98,15 +98,15 @@ def chosen(change: Touched, device: Device, count: int) -> tuple[list[Case], int
         whole += [case for case in of_suite if case.role == "measurement"]
     whole = list({case.key: case for case in whole}.values())
     able = [case for case in whole if impossible(case, device) is None]
-    if device.kind == "cpu":
-        short = (case for case in able if _launch_s(case) <= SAMPLING_S["cpu"] / LAUNCHES)
-        able = [case for case in short if not case.implementation.startswith(COMPILED)]
+    able = [case for case in able if not has_long_visits(case, device)]
     return list(islice(_spread(able), count)), len(whole)
 
 
-def _launch_s(case: Case) -> float:
-    """What a launch is taken to last on a CPU."""
-    return max(case.problem.flop / CPU_FLOP_PER_S, case.problem.byte / CPU_BYTE_PER_S)
+def has_long_visits(case: Case, device: Device) -> bool:
+    """Whether a CPU launches it for long, or compiles it: in each round new processes would have to."""
+    launch_s = max(case.problem.flop / CPU_FLOP_PER_S, case.problem.byte / CPU_BYTE_PER_S)
+    is_long = launch_s > SAMPLING_S["cpu"] / LAUNCHES or case.implementation.startswith(COMPILED)
+    return device.kind == "cpu" and is_long
 
 
 def _spread(cases: Iterable[Case]) -> Iterator[Case]:

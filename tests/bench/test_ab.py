@@ -273,6 +273,7 @@ def test_of_a_sweep_there_are_lines_for_what_there_was_time_for_and_one_for_the_
     taken = math.ceil((FIRST_SHARE["cpu"] * 60 - START_S) / (2 * VISIT_S))
     assert code == 1 and f"{taken} cases: {taken} SLOWER" in text and "after 0 rounds" not in text
     assert f"there was no time for {cases - taken} cases more" in text
+    assert "inductor" not in text, "what each round compiles comes last"
 
 
 @pytest.mark.usefixtures("changed")
