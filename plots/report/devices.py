@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,11 +62,13 @@ def section(results: Results) -> Section | None:
     base = _base(rows, asked=len(results.files) > 1)
     gained = gains(dict(speedups(rows, base)), base, sheets)
     rates = achieved(runs)
-    works = list(dict.fromkeys((each.work, each.width) for each in rates))
+    works = Counter((each.work, each.width) for each in rates)
+    products = [of for of, _ in works.most_common() if of[0] == PRODUCTS][:2]
+    bought = [of for of in works if of[0] == LAYERS or of in products]
     devices = by_age(sheets)
     watts = {device: sheet.power_w if sheet else None for device, sheet in sheets.items()}
     names = {name: sheet.slug if sheet else name for name, sheet in sheets.items()}
-    columns = [*_of_rates(rates), *_of_gains(gained, base, names[base])]
+    columns = [*_of_rates(rates, bought), *_of_gains(gained, base, names[base])]
     best = columns[0].cells if columns else {}
     ordered = sorted(devices, key=lambda device: -best[device].value if device in best else 0.0)
     html = filled(
@@ -75,9 +77,8 @@ def section(results: Results) -> Section | None:
         names={device: names[device] for device in ordered},
         columns=columns,
         parts=list(_parts(gained, devices)),
-        works=works,
+        others=list(_of_rates(rates, [of for of in works if of not in bought])),
         watts=watts,
-        lines=[(device, list(_rates(device, rates, works, watts[device]))) for device in devices],
         lonely=[
             names[device] for device in devices if device not in {base, *(gain.device for gain in gained)}
         ],
@@ -96,18 +97,18 @@ def _base(rows: pd.DataFrame, asked: bool) -> str:
     return str(devices[0 if asked and others[0] else others.argmax()])
 
 
-def _of_rates(rates: Sequence[Achieved]) -> Iterator[Column]:
-    """The bandwidth of layers, and the rate of products of the two widths that most devices have."""
-    widths = Counter(each.width for each in rates if each.work == PRODUCTS).most_common(2)
-    for work, of, unit in ((LAYERS, "", "B/s"), *((PRODUCTS, width, "FLOP/s") for width, _ in widths)):
-        mine = {each.device: each for each in rates if (each.work, each.width) == (work, of)}
+def _of_rates(rates: Sequence[Achieved], works: Iterable[tuple[str, str]]) -> Iterator[Column]:
+    """What the devices reach in each class of work; those without a rate have none."""
+    for work, width in works:
+        mine = {each.device: each for each in rates if (each.work, each.width) == (work, width)}
+        unit = "FLOP/s" if width else "B/s"
         numbers = {device: (each.median, _of_datasheet(each)) for device, each in mine.items()}
-        if numbers:
-            yield Column(work, of, unit, _cells(numbers, unit))
+        yield Column(work, width, unit, _cells(numbers, unit))
 
 
 def _of_datasheet(of: Achieved) -> str:
-    return f"{share_text(of.median / of.stated)} of its datasheet" if of.stated else ""
+    share = [f"{share_text(of.median / of.stated)} of its datasheet"] if of.stated else []
+    return ", ".join([*share, *([f"at {of.watts:.0f} W"] if of.watts else [])])
 
 
 def _of_gains(gained: Sequence[Gain], base: str, name: str) -> Iterator[Column]:
@@ -147,25 +148,3 @@ def _parts(gained: Sequence[Gain], devices: Sequence[str]) -> Iterator[dict[str,
         if kinds:
             lines = [(name, [cells[name].get(kind) for kind in kinds]) for name in devices if name in cells]
             yield {"title": title, "kinds": kinds, "lines": lines}
-
-
-def _rates(
-    device: str, rates: Sequence[Achieved], works: Sequence[tuple[str, str]], limit_w: float | None
-) -> Iterator[dict[str, Any] | None]:
-    """The rate of a device in each class of work, in words; None where it has none."""
-    mine = {(each.work, each.width): each for each in rates if each.device == device}
-    for key in works:
-        of = mine.get(key)
-        if of is None:
-            yield None
-            continue
-        watts = of.watts or limit_w
-        unit = "FLOP" if of.width else "byte"
-        yield {
-            "rows": of.rows,
-            "rate": amount_text(of.median, f"{unit}/s"),
-            "promised": amount_text(of.stated, f"{unit}/s"),
-            "share": share_text(of.median / of.stated if of.stated else None),
-            "per_joule": amount_text(of.median / watts if watts else None, f"{unit}/J"),
-            "power": f"{watts:.0f} W {'measured' if of.watts else 'by its limit'}" if watts else "",
-        }

@@ -10,14 +10,14 @@ from pathlib import Path
 from bench.errors import UserError
 from bench.judge.achieved import by_age
 from bench.judge.frame import DeviceRun
-from plots.report import cases, claims, devices, implementations, machine, page
+from plots.report import cases, claims, devices, machine, page
 from plots.report.section import Results, Section, filled
 
 MOST = 3_000
 """Cases on the page of one device; of more every so many-th problem is shown."""
 MARKER = ".roofbench-site"
 """Its presence says that the pages of the folder are those of a site, which the next site may delete."""
-OF_ONE = (machine.section, claims.section, cases.section, implementations.section)
+OF_ONE = (machine.section, claims.section, cases.section)
 OF_ALL = (devices.section, claims.section, machine.section)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -17,9 +17,6 @@ from plots.base import style
 from plots.figures import roofline
 from plots.report.section import Results, Section, filled, svg
 
-UNMEASURED = "not measured"
-
-
 Number = tuple[str, str]
 """One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
 MOST_BESIDE = 12
@@ -33,8 +30,6 @@ class Head(NamedTuple):
 
     name: str
     sentence: str
-    numbers: Mapping[str, Number]
-    """What it is a number of -> the number."""
     state: tuple[str, ...]
     """How far its times can be trusted: noise from visit to visit."""
     ceilings: tuple[tuple[str, str, str, str], ...]
@@ -44,40 +39,26 @@ class Head(NamedTuple):
 def section(results: Results) -> Section:
     """What the devices reach; a single one has its roofline, of several all is folded."""
     runs = results.runs
-    made = _heads(results)
+    named = zip(runs, results.labels, strict=True)
     with style.look():
         drawn = list(islice(roofline.draw(runs[0]), MOST_ROOFLINES)) if len(runs) == 1 else []
     html = filled(
         "machine.html.j2",
         whose=results.whose,
-        heads=made,
-        numbers=list(dict.fromkeys(what for head in made for what in head.numbers)),
+        heads=[_head(run, label if results.whose == "run" else run.device_name) for run, label in named],
+        numbers=dict(_numbers(runs[0])) if len(runs) == 1 else {},
         lines=_lines(runs) if len(runs) <= MOST_BESIDE else [],
         rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
     )
     return Section("The machine" if len(runs) == 1 else "How each was measured", "machine", html)
 
 
-def _heads(results: Results) -> list[Head]:
-    """What is said of each run; it has a number for every data type that one of the runs multiplies in."""
-    dtypes = list(dict.fromkeys(dtype for run in results.runs for dtype in _matrix_dtypes(run)))
-    named = zip(results.runs, results.labels, strict=True)
-    made = [_head(run, label if results.whose == "run" else run.device_name, dtypes) for run, label in named]
-    if len(made) == 1:  # a number that is not there needs no card; next to others it says so
-        (head,) = made
-        made = [
-            head._replace(numbers={of: each for of, each in head.numbers.items() if each != ("", UNMEASURED)})
-        ]
-    return made
-
-
-def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
+def _head(run: DeviceRun, name: str) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     reached = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
         name=name,
         sentence=f"{fit_sentence(run)} {reached}".strip(),
-        numbers=dict(_numbers(run, dtypes)),
         state=(*state, *noise_lines(run)),
         ceilings=tuple(
             (
@@ -135,50 +116,36 @@ def _fastest(run: DeviceRun) -> dict[str, float]:
     return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}
 
 
-def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Number]]:
-    """(of what, number) of every sort; a number is empty where it is not known."""
+def _numbers(run: DeviceRun) -> Iterator[tuple[str, Number]]:
+    """(of what, number) of every sort that is known; one that a datasheet alone has is no number."""
     roof, sheet = _roof(run), run.datasheet
-    memory = "memory bandwidth"
     copies, stated = roof.bandwidth_byte_per_s.get(0.5), sheet.bandwidth_byte_per_s if sheet else None
     if copies:
         value, beside = _measured(copies, "B/s")
-        yield memory, (value, f"of a copy; {beside}")
-    else:
-        yield memory, _unmeasured(stated, "B/s")
+        yield "memory bandwidth", (value, f"of a copy; {beside}")
+    elif stated:
+        yield "memory bandwidth", ("", f"not measured; its datasheet promises {amount_text(stated, 'B/s')}")
     fastest = _fastest(run)
-    for dtype in dtypes:
-        yield f"matrix multiplications in {dtype}", _products(dtype, run, fastest.get(dtype))
-    launch = ("", UNMEASURED)
+    for dtype in _matrix_dtypes(run):
+        peak = roof.peak_flop_per_s.get(("matrix", dtype))
+        rate = amount_text(fastest.get(dtype), "FLOP/s")
+        value, beside = _measured(peak, "FLOP/s") if peak else (rate, "its fastest case")
+        stated = sheet.peak_flop_per_s("matrix", dtype) if sheet else None
+        promised = f"; its datasheet promises {amount_text(stated, 'FLOP/s')}" if stated else ""
+        yield f"matrix multiplications in {dtype}", (value, f"{beside}{promised}")
     if floor := roof.launch:
-        launch = seconds_text(floor.seconds), _interval(floor.low_s, floor.high_s, "s")
-    yield "launch of an empty kernel", launch
+        yield (
+            "launch of an empty kernel",
+            (seconds_text(floor.seconds), _interval(floor.low_s, floor.high_s, "s")),
+        )
     if run.imported:  # its roof is the fastest of the same rows
         return
     frame = run.frame
     scored = frame[frame["scored"] & (frame["role"] == "measurement") & (frame["of_roof"] > 0)]
-    reached = ("", "no roof was measured")
     if len(scored):
         low, middle, high = map(share_text, scored["of_roof"].quantile([0.1, 0.5, 0.9]))
         cases = count_text(len(scored), "case")
-        reached = middle, f"median of {cases}; four in five from {low} to {high}"
-    yield "of the roof is reached", reached
-
-
-def _products(dtype: str, run: DeviceRun, fastest: float | None) -> Number:
-    """The measured peak of this data type, else the fastest case, else what the datasheet promises."""
-    peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
-    stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
-    if not peak and not fastest:
-        return _unmeasured(stated, "FLOP/s")
-    value, beside = (
-        _measured(peak, "FLOP/s") if peak else (amount_text(fastest, "FLOP/s"), "its fastest case")
-    )
-    return value, f"{beside}; its datasheet promises {amount_text(stated, 'FLOP/s')}" if stated else beside
-
-
-def _unmeasured(stated: float | None, unit: str) -> Number:
-    """No number, and what the datasheet promises."""
-    return "", f"{UNMEASURED}; its datasheet promises {amount_text(stated, unit)}" if stated else UNMEASURED
+        yield "of the roof is reached", (middle, f"median of {cases}; four in five from {low} to {high}")
 
 
 def _measured(roof: Ceiling, unit: str) -> Number:

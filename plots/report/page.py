@@ -10,7 +10,6 @@ from plots.report import (
     claims,
     devices,
     experiments,
-    implementations,
     machine,
     nights,
     units,
@@ -20,7 +19,7 @@ from plots.report.section import Results, Section, filled
 OfResults = Callable[[Results], Section | None]
 SECTIONS: Sequence[OfResults] = (
     *(units.section, nights.section, devices.section, machine.section, accept.section),
-    *(claims.section, cases.section, implementations.section, experiments.section),
+    *(claims.section, cases.section, experiments.section),
 )
 """In the order of the page; each appears if the results have what it shows."""
 
