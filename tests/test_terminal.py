@@ -96,6 +96,7 @@ def test_a_table_too_wide_for_the_terminal_is_shown_row_by_row() -> None:
     assert lines[-1] == "  median 2 s; more x" and max(map(len, lines)) <= 80
     assert "case" in "".join(table_lines(("case", ">median"), [("gemm", "1 s")]))
     assert table_lines(("case",), []) == []
+    assert "why" not in "".join(table_lines(("case", "why"), [("gemm", "")])), "a column of nothing"
 
 
 @pytest.mark.usefixtures("terminal")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import kernels
@@ -37,20 +38,17 @@ class ReplayTimer:
     """
 
     def __init__(self) -> None:
-        self._rounds_s: list[float] | None = None
-        self._running = False
+        self._readings: Iterator[float] | None = None
 
-    def load(self, rounds_s: list[float]) -> None:
+    def load(self, rounds_s: Iterable[float]) -> None:
         """Set the seconds of the next rounds."""
-        self._rounds_s = list(reversed(rounds_s))
-        self._running = False
+        self._readings = chain.from_iterable((0.0, seconds) for seconds in rounds_s)
 
     def __call__(self) -> float:
         """0 at the start of a round, its seconds at the end."""
-        if self._rounds_s is None:
+        if self._readings is None:
             raise RuntimeError("this timer only replays: it cannot time `benchmark(function)`")
-        self._running = not self._running
-        return 0.0 if self._running else self._rounds_s.pop()
+        return next(self._readings)
 
 
 TIMER = ReplayTimer()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -192,8 +192,7 @@ def _shapes(
             raise UserError(f"{file}:1: {unknown('parameter', name, kind.operator, kind.model_fields)}")
     words = [*given, *usual_words(kind.operator, [*given, *(f"{name}=" for name in names)], device)]
     parsed = [(parts, values[0]) for parts, values in map(_parameter, words)]
-    firsts = {name: first for parts, first in parsed for name in parts.split("=")}
-    firsts = {name: each["from"] if isinstance(each, dict) else each for name, each in firsts.items()}
+    firsts = _firsts({parts: [first] for parts, first in parsed})
     if again := [name for name in names if name in firsts]:
         raise UserError(f"{file}:1: {again[0]} is given as {again[0]}={firsts[again[0]]}, too")
     shapes: dict[int, dict[str, Any]] = {}
@@ -245,13 +244,18 @@ def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
     from bench.runner.supervisor import WorkerSupervisor
 
     operator, block = sweep["operator"], sweep["cases"][0]
-    firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
-    given = {name: value["from"] if isinstance(value, dict) else value for name, value in firsts.items()}
+    given = _firsts(block)
     with closing(WorkerSupervisor(device)) as worker:
         answer = worker.ask({"do": "example_file", "operator": operator, "given": given})
     if "text" not in answer:
         raise UserError(f"run {operator} --show-inputs: {answer['reason']}")
     return str(answer["text"])
+
+
+def _firsts(block: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The first value of each parameter of a block of a sweep, and of a range its begin."""
+    firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
+    return {name: first["from"] if isinstance(first, dict) else first for name, first in firsts.items()}
 
 
 @contextmanager

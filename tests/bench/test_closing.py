@@ -69,7 +69,7 @@ def test_of_many_claims_so_many_are_told_first_one_of_each_rule_and_the_others_c
 
 @pytest.mark.parametrize(
     ("share", "begins"),
-    [(0.1, "Fit for use, but 10 of 100 "), (0.6, "Not fit for use: 60 of 100 ")],
+    [(0.4, "Fit for use, but 40 of 100 "), (0.6, "Not fit for use: 60 of 100 ")],
 )
 def test_a_run_of_which_most_times_are_suspect_is_not_fit_for_use(
     chance: Chance, share: float, begins: str
