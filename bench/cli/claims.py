@@ -82,14 +82,14 @@ def judged_together(
     loaded = cache(partial(load_all, SWEEPS, find))
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
-            there = frozenset(row.sweep for run in of_device for row in run.rows)
+            there = frozenset(name for run in of_device for name in run.columns["sweep"].unique())
             only = there if is_imported or only_measured else None
             own = [
                 {name: each for name, each in stored.get(run.key, {}).items() if only is None or name in only}
                 for run in of_device
             ]
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
-            sm_count = max(run.rows[0].sm_count for run in (runs if is_imported else of_device)) or 1
+            sm_count = max(run.first.sm_count for run in (runs if is_imported else of_device)) or 1
             declared = _of_checkout(loaded(sm_count, only=only), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # a table of others need not have our cases
@@ -99,12 +99,7 @@ def judged_together(
                         name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
-            judged = judge(of_device, declared)
-            if (
-                of_device[0].rows[0].timed_by is not None
-            ):  # imported sources are not expected to cover all claims
-                judged = [each for each in judged if each.effect is not None]
-            yield of_device, judged
+            yield of_device, judge(of_device, declared)
 
 
 @cache
@@ -120,8 +115,7 @@ def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
     """
     groups: dict[tuple[str, ...], list[DeviceRun]] = {}
     for run in sorted(runs, key=lambda run: run.device):
-        alone = run.imported and run.rows[0].timed_by is not None
-        groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
+        groups.setdefault((run.device, run.run_id) if run.is_alone else (run.device,), []).append(run)
     return list(groups.values())
 
 

@@ -234,9 +234,10 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):
         if share := share_text(roofline.of_roof(row.median_s, derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
-    terms = roofline.row_terms(row, run.roof_of(row))
-    if (predicted := roofline.largest_term(terms)) and not cached_share(row):  # a cache is none of the terms
-        nearest = roofline.nearest_term(row.median_s, terms)
+    terms = np.array(roofline.row_terms(row, run.roof_of(row)))
+    predicted = roofline.largest_terms(terms).item()
+    if predicted and not cached_share(row):  # a cache is none of the terms
+        nearest = roofline.nearest_terms(row.median_s, terms).item()
         text = f"none of L1's terms: the time is more than a factor of {roofline.NEAR:g} from each"
         if nearest in roofline.TERMS:
             ratio = row.median_s / terms[roofline.TERMS.index(nearest)]

@@ -12,8 +12,7 @@ A share is one number, with the interval of Wilson.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.format import count_text
-from bench.judge.claim_tests import ALIKE, Seen
+from bench.judge.claim_tests import ALIKE, Floats, Places, Seen
 from bench.judge.frame import parameter_names
 from bench.judge.within_run import PRIOR_FREEDOM
 from bench.sampling.publish import student
@@ -42,7 +41,6 @@ NOUNS: Mapping[str, str] = {
     "knee": "line", "share": "row",
 }  # fmt: skip
 """Kind of test, or of jump -> what its lines are called."""
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -107,44 +105,41 @@ def _unit(test: Any) -> str:
     return "{} times the memory" if isinstance(test, Ratio) and test.y == "peak_byte" else "{} times"
 
 
-def lines_of(seen: Sequence[Seen]) -> list[Seen]:
-    """One for each cluster: the mean of its observations. Their rows err apart, but for a shared one."""
-    clusters: dict[Hashable, list[Seen]] = defaultdict(list)
-    for each in seen:
-        clusters[each.cluster].append(each)
-    made = []
-    for cluster in clusters.values():
-        if len(cluster) == 1:
-            half = math.hypot(cluster[0].half, cluster[0].half_to)
-            made.append(cluster[0]._replace(half=half))
-            continue
-        numbers = np.array([(each.value, each.half**2, each.down, each.up, each.half_to) for each in cluster])
-        value, variance, down, up, _ = numbers.mean(axis=0).tolist()
-        half = math.hypot(math.sqrt(variance / len(cluster)), numbers[:, 4].max())
-        made.append(cluster[0]._replace(value=value, half=half, down=down, up=up))
-    return made
+def lines_of(seen: Seen) -> tuple[Floats, Floats, Floats, Floats, Places]:
+    """(value, half, down, up, first observation) of each cluster: the mean of its observations.
+
+    Their rows err apart, but for a shared one.
+    """
+    _, first, number = np.unique(seen.cluster, return_index=True, return_inverse=True)
+    count = np.bincount(number)
+
+    def mean(values: Floats) -> Floats:
+        return np.bincount(number, values) / count
+
+    shared = np.zeros(len(count))
+    np.maximum.at(shared, number, seen.half_to)
+    half = np.hypot(np.sqrt(mean(seen.half**2) / count), shared)
+    return mean(seen.value), half, mean(seen.down), mean(seen.up), first
 
 
-def effect(
-    claim: Claim, rows: pd.DataFrame, seen: Sequence[Seen], against: Sequence[Seen]
-) -> ClaimEffect | None:
-    """What the observations of a claim say of it; None of fewer than two lines. `rows`: those observed.
+def effect(claim: Claim, rows: pd.DataFrame, sound: Bools, seen: Seen, against: Seen) -> ClaimEffect | None:
+    """What the observations of a claim say of it; None of fewer than two lines.
 
-    `against`: the observations of a ratio that this one is `less` than, whose mean each line is divided by.
+    `rows`: those of the sweep, of which the `sound` may be observed. `against`: the observations of a ratio
+    that this one is `less` than, whose mean each line is divided by.
     """
     name, test = claim.test
-    made = lines_of(seen)
-    if len(made) < 2 or (getattr(test, "less", None) is not None and not against):
+    value, half, down, up, first = lines_of(seen)
+    if len(value) < 2 or (getattr(test, "less", None) is not None and not len(against.value)):
         return None
     if name == "share":
-        return _share(claim, made)
-    value, half, down, up = np.array([(line.value, line.half, line.down, line.up) for line in made]).T
-    if against:
-        other = lines_of(against)
-        value = value - np.mean([line.value for line in other])
-        half = np.hypot(half, math.sqrt(sum(line.half**2 for line in other)) / len(other))
-    unknown = {*rows.loc[rows["assumed"], "key"]}
-    assumed = np.array([not unknown.isdisjoint(line.keys) for line in made])
+        return _share(claim, value)
+    if len(against.value):
+        other, half_other, *_ = lines_of(against)
+        value = value - other.mean()
+        half = np.hypot(half, math.sqrt((half_other**2).sum()) / len(other))
+    ends = np.cumsum(seen.counts)
+    assumed = np.logical_or.reduceat(_assumed(rows, sound)[seen.rows], ends - seen.counts)[first]
     if assumed.sum() > 1:  # rows differ by no more than their lines do
         apart = student(int(assumed.sum()) - 1, 0.95) * float(value[assumed].std(ddof=1))
         half, assumed = np.where(assumed, np.minimum(half, apart), half), assumed & (half <= apart)
@@ -162,18 +157,26 @@ def effect(
         int(failing.sum()) if holding.any() else count(ways[1]),
     )
     shown = value[told] if told.any() else value
-    ends = np.array([np.median(value), shown.min(), shown.max()])
-    middle, low, high = (ends if is_exponent else np.exp(ends)).tolist()
+    numbers = np.array([np.median(value), shown.min(), shown.max()])
+    middle, low, high = (numbers if is_exponent else np.exp(numbers)).tolist()
     return ClaimEffect(
         middle,
         low,
         high,
-        len(made),
+        len(value),
         *counts,
-        exceptions=_exceptions(test, rows, made, holding, failing),
+        exceptions=_exceptions(test, rows, sound, seen.rows[ends - 1][first], holding, failing),
         assumed=math.expm1(half[told & assumed].max(initial=0.0)),
         noun=NOUNS[test.of if isinstance(test, Jumps) else name],
         unit=_unit(test),
+    )
+
+
+def _assumed(rows: pd.DataFrame, sound: Bools) -> Bools:
+    """Whether the interval of each row, or of its case in another run, is only what such work usually has."""
+    assumed = rows["assumed"].to_numpy(dtype=bool) & sound
+    return (
+        assumed if assumed.all() or not assumed.any() else rows["key"].isin(rows["key"][assumed]).to_numpy()
     )
 
 
@@ -216,19 +219,23 @@ def count(chances: Floats) -> int:
     return int(max(named(chances).sum(), beyond.argmax() if beyond.any() else len(ranked)))
 
 
-def _share(claim: Claim, made: Sequence[Seen]) -> ClaimEffect:
+def _share(claim: Claim, holds: Floats) -> ClaimEffect:
     from scipy import stats
 
-    count = len(made)
-    share = sum(line.value for line in made) / count
+    count, share = len(holds), float(holds.mean())
     ends = stats.binomtest(round(share * count), count).proportion_ci(method="wilson")
     answer = claim.expected.answer(ends.low, ends.high)
     counts = (count, count * (answer is True), count * (answer is False))
     return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
 
 
-def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Seen], holding: Bools, failing: Bools) -> str:
-    """Where the fewer of the decided lines are, by the parameter that tells them from the others."""
+def _exceptions(
+    test: Any, rows: pd.DataFrame, sound: Bools, last: Places, holding: Bools, failing: Bools
+) -> str:
+    """Where the fewer of the decided lines are, by the parameter that tells them from the others.
+
+    `last`: the place of the last row of each line.
+    """
     if not (holding.any() and failing.any()):
         return ""
     moving = {*test.columns} if isinstance(test, Slope) else {getattr(test, "over", "")}
@@ -237,8 +244,8 @@ def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Seen], holding: Bo
     names = [name for name in named if name not in {*RunKey._fields, *moving}]
     told = holding | failing
     few = (failing if failing.sum() <= holding.sum() else holding)[told]
-    cases = rows.drop_duplicates("key").set_index("key")[names].dropna(axis="columns")
-    table = cases.loc[[line.keys[-1] for line, is_told in zip(made, told, strict=True) if is_told]]
+    cases = rows.loc[sound, ["key", *names]].drop_duplicates("key").set_index("key").dropna(axis="columns")
+    table = cases.loc[rows["key"].to_numpy()[last[told]]]
     word = "not" if failing.sum() <= holding.sum() else "only"
     return f"{word} at {where}" if (where := _where(table, few)) else ""
 

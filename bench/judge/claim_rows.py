@@ -2,7 +2,7 @@
 
 Columns in addition to those of a Measurement and the parameters:
 
-    key       the case, equal in every run
+    key       number of the case, equal in every run
     run_half  half of the row's 95 % interval within its run, |ln|: what moves all of the run cancels
     assumed   whether that is only what such work usually does
     shared    how far its run may have moved all rows of a kind together
@@ -35,7 +35,8 @@ rows, as that of every run: it selects rows and judges none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,18 +46,11 @@ import numpy.typing as npt
 from bench.judge.comparison_side import case_of, of_run
 from bench.judge.flags import ABOVE_ROOF, SUSPECT
 from bench.judge.tensor_cores import tensor_cores
-from bench.model.predict import cached_share
-from bench.model.roofline import (
-    datasheet_s,
-    largest_term,
-    nearest_term,
-    row_terms,
-    rows_traffic,
-    terms_columns,
-)
-from bench.spec import ITEM_BYTE, parameters_text
+from bench.model.roofline import WITHOUT_ROOF, largest_terms, nearest_terms, rows_traffic, terms_columns
+from bench.model.tile_wave import resident
+from bench.spec import ITEM_BYTE
 from bench.store.schema import FIELDS, RunKey
-from bench.sweep.claims import FACTS, MEASURED, SHARES
+from bench.sweep.claims import FACTS, MEASURED
 from bench.sweep.conditions import (
     UNITS,
     Compare,
@@ -73,18 +67,27 @@ if TYPE_CHECKING:
 
     from bench.device.datasheet import Datasheet
     from bench.judge.frame import DeviceRun
+    from bench.model.ceilings import Ceilings
     from bench.spec import Problem
-    from bench.store.schema import Measurement
     from bench.sweep.load import Case
 
 ROOF_ERRORS = ("memory_down", "memory_up", "compute_down", "compute_up")
+CLASSES_S = ("contraction_s", "normalization_s", "elementwise_s")
+"""Columns of the seconds into which a row's time is divided."""
+READ = (
+    *("arithmetic", "byte_again", "byte_beside", "byte_written", "flushed", "moved_written", "ring_byte"),
+    *(*CLASSES_S, "sm_clock_hz"),
+)
+"""Columns of a Measurement that others are derived of."""
+CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_asked")
+"""Columns of what was measured."""
 ERRORS = ("run_half", "shared", *ROOF_ERRORS)
 """Columns that say how far off a time or a roof may be."""
 ASKED = {
     *(*FACTS, *RunKey._fields, "byte_moved", "cache_byte", "dtype", "operator", "parameters", "peak_byte"),
     *("sm_count", "sweep", "visit", "run_half", "run_by"),
 }
-"""Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
+"""Columns of a Measurement that claims and their tests may ask for."""
 FLAT = 1 / 4
 """Times the ridge up to which memory is taken to be the only limit."""
 PRODUCTS = ("gemm", "linear")
@@ -107,31 +110,94 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
     """The timed rows of the runs of one device, those of older files' second visits left out."""
     import pandas as pd
 
-    parts = []
-    for run in runs:
-        frame = run.columns[(run.columns["visit"] == 0) & (run.columns["median_s"] > 0)]
-        rows = [run.rows[place] for place in frame.index]
+    rows = pd.concat([_of_run(run) for run in runs], ignore_index=True)
+    rows["key"] = numbered(rows, np.arange(len(rows)), CASE)
+    return _with_categories(rows)  # those of several runs differ
+
+
+def _with_categories(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.astype(dict.fromkeys(rows.select_dtypes(["object", "str"]), "category"))
+
+
+def _of_run(run: DeviceRun) -> pd.DataFrame:
+    import pandas as pd
+
+    timed = (run.columns["visit"] == 0) & (run.columns["median_s"] > 0)
+    columns = [name for name in run.columns if name not in FIELDS or name in {*ASKED, *READ}]
+    frame = _with_categories(run.columns.loc[timed, columns])
+    frame = frame.assign(**{name: each[timed] for name, each in _evidence(run).items()})
+    launch_s, memory_s, compute_s = _terms(frame, run.roof)
+    stated = _stated_terms(frame, run.datasheet)
+    flop, byte = (frame[name].to_numpy(dtype=np.float64) for name in ("flop", "byte"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity = flop / np.where(byte > 0, byte, math.nan)
+        read = np.where(np.isfinite(memory_s + compute_s), (memory_s, compute_s), stated)
+        ridge = np.where((flop > 0) & (read[1] != 0), intensity * read[0] / read[1], math.nan)
+        ridge[(byte > 0) & (read[1] == 0)] = math.inf  # no arithmetic that could limit it
+    cached = _cached(frame)
+    if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
+        launch_s = np.nan_to_num(launch_s)
+        memory_s, compute_s = stated
+        memory_s = np.where(cached, math.nan, memory_s)  # of what a cache serves nothing is known
+    # A cache that serves a row is none of these terms.
+    terms = np.where(cached, math.nan, (launch_s, memory_s, compute_s))
+    predicted, measured = largest_terms(terms), nearest_terms(frame["median_s"].to_numpy(), terms)
+    agree = pd.Series(measured == predicted, frame.index, dtype=object).where(pd.notna(measured), None)
+    frame = frame.assign(
+        launch_s=launch_s, memory_s=memory_s, compute_s=compute_s, formula_s=_formula_s(frame, run.datasheet),
+        ridge=ridge, intensity=intensity, bound_by=predicted, measured_bound_by=measured,
+        as_predicted=agree, item_byte=frame["dtype"].map(ITEM_BYTE).astype(float),
+        assumed=frame["run_by"] == "assumed", **_roof_errors(frame, run), **_shares(frame, ridge),
+    )  # fmt: skip
+    if run.imported:
+        frame["above_roof"] |= np.fmax(memory_s, compute_s) > ABOVE_ROOF * frame["median_s"]
+        unknown = _out_of_reach(frame, run)
+        for name in ("measured_bound_by", "as_predicted"):
+            frame[name] = frame[name].astype(object).mask(unknown, None)
+        frame["compute_s"] = frame["compute_s"].mask(unknown)
+    return frame.drop(columns=[name for name in READ if name not in ASKED])
+
+
+def _evidence(run: DeviceRun) -> dict[str, npt.NDArray[Any]]:
+    """What the flags say of each row, and how far its run may have moved it with others of its kind."""
+    shared = np.zeros(len(run.rows))
+    if not run.is_plain:
         looks = of_run(run).looks  # each run's own: all of them count, not the newest alone
-        derived = [_derived(*each, run) for each in zip(rows, _terms(frame, run).T.tolist(), strict=True)]
-        frame = frame.drop(columns=[name for name in FIELDS if name not in ASKED])
-        frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
-        frame["key"] = [row.case for row in rows]
-        frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
-        frame["assumed"] = frame["run_by"] == "assumed"
-        names = [{*run.flags[place]} for place in frame.index]
-        frame["suspect"] = [not DOUBTED.isdisjoint(of_row) for of_row in names]
-        frame["above_roof"] = ["above_roof" in of_row for of_row in names]
-        if run.imported:
-            least_s = frame[["memory_s", "compute_s"]].max(axis=1)
-            frame["above_roof"] |= least_s > ABOVE_ROOF * frame["median_s"]
-            unknown = _out_of_reach(frame, run)
-            for name in ("measured_bound_by", "as_predicted"):
-                frame[name] = frame[name].astype(object).mask(unknown, None)
-            frame["compute_s"] = frame["compute_s"].mask(unknown)
-        known = [looks.get(case_of(row)) for row in rows]
-        frame["shared"] = [look.shared if look else 0.0 for look in known]
-        parts.append(frame)
-    return compact(pd.concat(parts, ignore_index=True))
+        known = [looks.get(case_of(row)) for row in run.rows]
+        shared = np.array([look.shared if look else 0.0 for look in known])
+    return {
+        "shared": shared,
+        "suspect": np.array([not DOUBTED.isdisjoint(names) for names in run.flags], dtype=bool),
+        "above_roof": np.array(["above_roof" in names for names in run.flags], dtype=bool),
+    }
+
+
+def _stated_terms(rows: pd.DataFrame, sheet: Datasheet | None) -> npt.NDArray[np.float64]:
+    """Seconds [2, n] of memory and arithmetic by the datasheet; NaN where it does not say."""
+    terms = np.full((2, len(rows)), math.nan)
+    if sheet is None:
+        return terms
+    counts = rows[["byte", "flop"]].to_numpy(dtype=np.float64).T
+    for (arithmetic, dtype), places in _units(rows):
+        if arithmetic not in WITHOUT_ROOF:
+            rates = (sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(arithmetic, dtype))
+            seconds = [count[places] / (rate or math.nan) for count, rate in zip(counts, rates, strict=True)]
+            terms[:, places] = np.where(counts[:, places] > 0, seconds, 0.0)
+    return terms
+
+
+def _units(rows: pd.DataFrame) -> Iterable[tuple[tuple[str, str], npt.NDArray[np.intp]]]:
+    """(arithmetic, data type) -> the places of the rows that have them."""
+    found: dict[Any, Any] = rows.groupby(["arithmetic", "dtype"], observed=True).indices
+    return found.items()
+
+
+def _cached(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether launches find some of their data in the last-level cache."""
+    warm = (rows["cache"] == "warm") & ~rows["flushed"].astype("boolean").fillna(False).astype(bool)
+    ring = rows["ring_byte"].astype(float)
+    held = ring.where(ring > 0, rows["byte"]) / rows["cache_byte"].clip(lower=1)
+    return (warm & (resident(held, 1.0) > 0)).to_numpy()
 
 
 def _out_of_reach(rows: pd.DataFrame, run: DeviceRun) -> pd.Series:
@@ -144,91 +210,68 @@ def _out_of_reach(rows: pd.DataFrame, run: DeviceRun) -> pd.Series:
     if run.datasheet is not None and (run.datasheet.power_w or math.inf) <= SLOT_W:
         return bounded
     share = (rows["compute_s"] / rows["median_s"]).where(bounded & rows["operator"].isin(PRODUCTS))
-    units = [run.columns.loc[rows.index, name] for name in ("arithmetic", "dtype")]
-    return bounded & (share.groupby(units).transform("max") < 1 / NEAR_PEAK)
+    of_unit = share.groupby([rows["arithmetic"], rows["dtype"]]).transform("max")
+    return bounded & (of_unit < 1 / NEAR_PEAK)
 
 
-def compact(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same with one array for all columns of a kind: selecting rows copies array by array."""
-    return rows.astype(dict.fromkeys(rows.select_dtypes("str"), object)).copy()
+def numbered(rows: pd.DataFrame, at: npt.NDArray[np.intp], names: Iterable[str]) -> npt.NDArray[np.intp]:
+    """The number, for each of the rows at these places, of those that agree with it in all these columns.
 
-
-def _terms(frame: pd.DataFrame, run: DeviceRun) -> npt.NDArray[np.float64]:
-    """`row_terms` [3, n] of the rows of a run, each under its condition."""
+    Numbers ascend in the order in which they occur first.
+    """
     import pandas as pd
 
-    terms = np.full((3, len(frame)), math.nan)
-    columns = pd.DataFrame(
-        {"flop": frame["flop"], "arithmetic": frame["arithmetic"], "dtype": frame["dtype"]}
-    )
-    columns["byte"], columns["share"] = rows_traffic(frame)
-    for condition in frame["condition"].unique():
-        here = (frame["condition"] == condition).to_numpy()
-        part = columns[here]
-        terms[:, here] = terms_columns(
-            part["flop"], part["byte"], part["share"], part["arithmetic"], part["dtype"], run.roof(condition)
-        )
+    numbers = np.zeros(len(at), dtype=np.intp)
+    for name in names:
+        values = rows[name]
+        coded = values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) else values
+        each = coded.to_numpy()[at]
+        if len(each) and (each != each[0]).any():
+            of_column, distinct = pd.factorize(each, use_na_sentinel=False)
+            numbers = pd.factorize(numbers * len(distinct) + of_column)[0]
+    return numbers
+
+
+def _terms(rows: pd.DataFrame, roof: Callable[[str], Ceilings]) -> npt.NDArray[np.float64]:
+    """`row_terms` [3, n] of the rows of a run, each under its condition."""
+    terms = np.full((3, len(rows)), math.nan)
+    byte, share = rows_traffic(rows)
+    for condition in rows["condition"].unique():
+        here = (rows["condition"] == condition).to_numpy()
+        flop, arithmetic, dtype = (rows.loc[here, name] for name in ("flop", "arithmetic", "dtype"))
+        terms[:, here] = terms_columns(flop, byte[here], share[here], arithmetic, dtype, roof(condition))
     return terms
 
 
-def _derived(row: Measurement, terms_s: Sequence[float], run: DeviceRun) -> dict[str, Any]:
-    launch_s, memory_s, compute_s = terms_s
-    stated = (_stated_s(row, 0, row.byte, run.datasheet), _stated_s(row, row.flop, 0, run.datasheet))
-    read = (memory_s, compute_s) if math.isfinite(memory_s + compute_s) else stated
-    intensity = row.flop / row.byte if row.byte else math.nan
-    ridge = intensity * read[0] / read[1] if row.flop and read[1] else math.nan
-    if row.byte and not read[1]:  # no arithmetic that could limit it
-        ridge = math.inf
-    if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
-        launch_s, (memory_s, compute_s) = 0.0 if math.isnan(launch_s) else launch_s, stated
-        memory_s = math.nan if cached_share(row) else memory_s  # of what a cache serves nothing is known
-    terms = (launch_s, memory_s, compute_s)
-    measured = predicted = None
-    if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms
-        measured, predicted = nearest_term(row.median_s, terms), largest_term(terms)
-    return {
-        "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
-        "formula_s": _formula_s(row, run.datasheet),
-        "ridge": ridge, "intensity": intensity, "bound_by": predicted, "measured_bound_by": measured,
-        "as_predicted": measured == predicted if measured else None,
-        "tensor_cores": tensor_cores(row), **_roof_errors(row, run), **_shares(row, ridge),
-    }  # fmt: skip
-
-
-def _shares(row: Measurement, ridge: float) -> dict[str, float]:
-    """Shares of the classes into which a row's time is divided; NaN if it is not."""
-    parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
-    if None in parts or not (total := sum(part or 0.0 for part in parts)):
-        return dict.fromkeys(SHARES, math.nan)
-    rest = 1 - (row.contraction_s or 0.0) / total
-    beside = row.byte_beside or 0
-    slack = row.flop / (row.byte_moved - beside) < ridge
-    return {"rest_share": rest, "below_ridge_share": 1.0 if slack else rest}
-
-
-def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
+def _roof_errors(rows: pd.DataFrame, run: DeviceRun) -> dict[str, Any]:
     """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
         return dict.fromkeys(ROOF_ERRORS, 0.0)
-    roof = run.roof_of(row)
-    errors: list[float] = []
-    _, *terms = zip(*(row_terms(row, each) for each in (roof.slowest, roof, roof.quickest)), strict=True)
-    for slowest, seen, quickest in terms:
-        ratios = (slowest / seen, seen / quickest) if quickest > 0 else (1.0, 1.0)
-        errors += map(math.log, ratios)
-    return dict(zip(ROOF_ERRORS, errors, strict=True))
+    slowest, seen, quickest = (
+        _terms(rows, roof)[1:]
+        for roof in (lambda of: run.roof(of).slowest, run.roof, lambda of: run.roof(of).quickest)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        down, up = (np.where(quickest > 0, np.log(each), 0.0) for each in (slowest / seen, seen / quickest))
+    return dict(zip(ROOF_ERRORS, (down[0], up[0], down[1], up[1]), strict=True))
 
 
-def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | None) -> float:
-    seconds = datasheet_s(flop, byte, row.arithmetic, row.dtype, sheet)
-    return math.nan if seconds is None else seconds
+def _shares(rows: pd.DataFrame, ridge: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """Shares of the classes into which a row's time is divided; NaN if it is not."""
+    contraction, *others = (rows[name].to_numpy(dtype=np.float64) for name in CLASSES_S)
+    beside = rows["byte_beside"].astype(float).fillna(0.0).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = 1 - contraction / (contraction + sum(others))
+        slack = rows["flop"].to_numpy() / (rows["byte_moved"].to_numpy() - beside) < ridge
+    return {"rest_share": rest, "below_ridge_share": np.where(slack & ~np.isnan(rest), 1.0, rest)}
 
 
-def _formula_s(row: Measurement, sheet: Datasheet | None) -> float:
-    per_clock = sheet.flop_per_clock_per_sm(row.arithmetic, row.dtype) if sheet else None
-    if not per_clock or not row.sm_clock_hz:
-        return math.nan
-    return row.flop / (per_clock * row.sm_count * row.sm_clock_hz)
+def _formula_s(rows: pd.DataFrame, sheet: Datasheet | None) -> npt.NDArray[np.float64]:
+    per_clock = np.full(len(rows), math.nan)
+    for of, places in _units(rows):
+        per_clock[places] = (sheet and sheet.flop_per_clock_per_sm(*of)) or math.nan
+    clock_hz = rows["sm_clock_hz"].astype(float)
+    return np.asarray(rows["flop"] / (per_clock * rows["sm_count"] * clock_hz.where(clock_hz > 0)))
 
 
 def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
@@ -274,7 +317,7 @@ def compacted(columns: Mapping[str, npt.NDArray[Any]]) -> pd.DataFrame:
 def _problem_columns(problem: Problem) -> Mapping[str, Any]:
     parameters = problem.parameters()
     return {
-        **problem.added, **parameters, "parameters": parameters_text(parameters),
+        **problem.added, **parameters, "parameter_names": " ".join(parameters),
         "flop": problem.flop, "byte": problem.byte, "item_byte": problem.item_byte,
     }  # fmt: skip
 
@@ -298,14 +341,15 @@ def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_
 
 def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
     unit = condition.unit if isinstance(condition, Compare) else ""
-    if column not in rows or (unit and _UNITS[unit] not in rows):
+    there = "kernels" if column == "tensor_cores" else column
+    if there not in rows or (unit and _UNITS[unit] not in rows):
         return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
-    values = rows[column]
+    values = _tensor_cores(rows) if column == "tensor_cores" else rows[column]
     held: Any
     if isinstance(condition, In):
         held = values.isin(condition.values)
     elif isinstance(condition, Matching):
-        held = values.fillna("").astype(str).str.contains(condition.pattern, regex=True)
+        held = values.astype(object).fillna("").map(re.compile(condition.pattern).search).notna()
     elif isinstance(condition, Compare):
         held = condition.compare(values, condition.bar * (rows[_UNITS[unit]] if unit else 1.0))
     elif isinstance(condition, MultipleOf):
@@ -318,3 +362,11 @@ def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray
     else:
         held = values == condition.per_sm * rows["sm_count"] + condition.plus
     return np.asarray(held, dtype=bool)
+
+
+def _tensor_cores(rows: pd.DataFrame) -> pd.Series:
+    """The answer of each row, as few claims ask for it."""
+    import pandas as pd
+
+    named = rows[["kernels", "implementation", "dtype"]].astype(object).fillna("")
+    return pd.Series(list(map(tensor_cores, named.itertuples(index=False))), rows.index, dtype=object)

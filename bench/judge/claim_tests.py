@@ -12,14 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.claim_rows import FLAT, holds, selected
+from bench.judge.claim_rows import FLAT, ROOF_ERRORS, holds, numbered
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
@@ -39,109 +39,172 @@ STEEP = 2.0
 """Times the ridge from which arithmetic is taken to be the only limit."""
 NORMAL = 1.959964
 """Standard deviations of the normal distribution within which 95 % lie."""
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+"""Places of rows in their frame."""
 
 
 class Seen(NamedTuple):
-    """One observation."""
+    """Observations, one after the other: arrays of one length n, but for `rows`."""
 
-    value: float
+    value: Floats
     """ln of a ratio; of a slope the exponent; of a share 0 or 1."""
-    half: float
+    half: Floats
     """Half of its own 95 % interval."""
-    cluster: Hashable
-    keys: tuple[str, ...] = ()
-    """The cases it is made of, in the order in which they are compared."""
-    down: float = 0.0
-    up: float = 0.0
+    cluster: Places
+    """Equal in observations of one cluster."""
+    rows: Places
+    """The places of the rows that they are made of, in the order in which these are compared ..."""
+    counts: Places
+    """... and how many of them are each observation's."""
+    down: Floats
+    up: Floats
     """How far below and above its value all observations may be wrong together, in the unit of `value`."""
-    half_to: float = 0.0
+    half_to: Floats
     """Half of the interval of the row that all observations of the cluster share, which is not in `half`."""
 
+    def split(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Values of all rows, such as their cases -> those of the rows of each observation."""
+        return np.split(values[self.rows], np.cumsum(self.counts)[:-1]) if len(self.counts) else []
 
-def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
-    """The observations of a test, by its name, among rows whose times count."""
+
+def observed(name: str, test: Any, rows: pd.DataFrame, at: Places) -> Seen:
+    """The observations of a test, by its name, among the rows at these places, whose times count."""
     needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
     if counts_memory(test) and "peak_byte" in rows:
-        rows = rows[rows["peak_byte"] > 0].assign(run_half=0.0)
-    if rows.empty or any(column not in rows for column in needed):
-        return []
-    return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
+        at, rows = at[_numbers(rows, "peak_byte")[at] > 0], rows.assign(run_half=0.0)
+    if not len(at) or any(column not in rows for column in needed):
+        return _seen([])
+    found = _TESTS[name](rows, at, test)
+    seen = found if isinstance(found, Seen) else _of_lines(found)
+    known = np.isfinite(seen.value)
+    each_row = np.repeat(known, seen.counts)
+    return seen if known.all() else Seen(
+        seen.value[known], seen.half[known], seen.cluster[known], seen.rows[each_row], seen.counts[known],
+        seen.down[known], seen.up[known], seen.half_to[known],
+    )  # fmt: skip
 
 
-def both_sides(claim: Claim, rows: pd.DataFrame) -> tuple[list[Seen], list[Seen]]:
+def both_sides(
+    claim: Claim, rows: pd.DataFrame, sound: npt.NDArray[np.bool_] | None = None
+) -> tuple[Seen, Seen]:
     """(observations of a claim's test, those of the ratio that it is `less`) among rows whose times count."""
     name, test = claim.test
-    held = selected(rows, claim.where)
+    held = holds(rows, claim.where)
+    at = np.flatnonzero(held if sound is None else held & sound)
     less = test.less if isinstance(test, Ratio) else None
-    return observed(name, test, held), observed(name, less, held) if less else []
+    return observed(name, test, rows, at), observed(name, less, rows, at) if less else _seen([])
 
 
 def counts_memory(test: Any) -> bool:
     """Whether it is about memory, which is counted and not timed."""
-    return (isinstance(test, Ratio) and test.y == "peak_byte") or (
-        isinstance(test, Slope) and test.of == "peak_byte"
-    )
+    return "peak_byte" in (getattr(test, "y", ""), getattr(test, "of", ""))
 
 
-def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
+def cluster_count(test: Any, seen: Seen, against: Seen) -> int:
     """How many clusters an effect would rest on: with `less`, the fewer of the two ratios'."""
-    counts = [len({each.cluster for each in side}) for side in (seen, against)]
+    counts = [len(np.unique(each.cluster)) for each in (seen, against)]
     return min(counts) if getattr(test, "less", None) is not None else counts[0]
 
 
-def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashable, pd.DataFrame]]:
-    """(cluster, rows) of two rows or more that are alike in all but these columns."""
+def _numbers(rows: pd.DataFrame, name: str) -> Floats:
+    return rows[name].to_numpy(dtype=np.float64)
+
+
+def _seen(
+    value: npt.ArrayLike,
+    half: npt.ArrayLike = 0.0,
+    cluster: npt.ArrayLike = (),
+    rows: npt.ArrayLike = (),
+    counts: npt.ArrayLike = 1,
+    down: npt.ArrayLike = 0.0,
+    up: npt.ArrayLike = 0.0,
+    half_to: npt.ArrayLike = 0.0,
+) -> Seen:
+    """Observations of these numbers, each an array or the same for all."""
+    values = np.asarray(value, dtype=np.float64)
+    half, down, up, half_to = (np.full_like(values, each) for each in (half, down, up, half_to))
+    cluster, rows, counts = (np.asarray(each, dtype=np.intp) for each in (cluster, rows, counts))
+    return Seen(values, half, cluster, rows, np.full(len(values), counts), down, up, half_to)
+
+
+class _Line(NamedTuple):
+    """The observation of a line."""
+
+    value: float
+    half: float
+    cluster: Hashable
+    rows: Places
+    down: float = 0.0
+    up: float = 0.0
+
+
+def _of_lines(found: Iterable[_Line]) -> Seen:
+    lines = list(found)
+    if not lines:
+        return _seen([])
+    value, half, cluster, rows, down, up = zip(*lines, strict=True)
+    number: dict[Hashable, int] = {}
+    clusters = [number.setdefault(each, len(number)) for each in cluster]
+    return _seen(value, half, clusters, np.concatenate(rows), [len(each) for each in rows], down, up)
+
+
+def _lines(rows: pd.DataFrame, at: Places, moving: Collection[str]) -> Iterator[tuple[int, Places]]:
+    """(cluster, places) of two rows or more that are alike in all but these columns."""
     columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    for key, line in rows.groupby(columns, dropna=False, sort=False):
-        if len(line) > 1:  # of sizes drawn at random most have no others beside them
-            # Without the run: several runs of a line are one cluster.
-            yield tuple(map(str, key[len(RunKey._fields) :])), line
+    line = numbered(rows, at, columns)
+    # Without the run: several runs of a line are one cluster.
+    cluster = numbered(rows, at, [name for name in columns if name not in RunKey._fields])
+    order = np.argsort(line, kind="stable")
+    order = order[np.bincount(line)[line[order]] > 1]  # of sizes drawn at random most have no others beside
+    for places in np.split(order, np.flatnonzero(np.diff(line[order])) + 1) if len(order) else ():
+        yield int(cluster[places[0]]), at[places]
 
 
-def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
+def _ratio(rows: pd.DataFrame, at: Places, test: Ratio) -> Seen:
+    import pandas as pd
+
     pairing = test.pairing
     moving = {*test.of, *test.to, *pairing.columns}
     alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    # By a column that is the same in all rows none has to be compared.
-    alike = [name for name in alike if _differs(rows[name].to_numpy())] or alike[:1]
-    kept = rows[[*alike, *pairing.columns, "key", "run_half"]]
-    kept = kept.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
-    above, below = kept[holds(rows, test.of)], kept[holds(rows, test.to)]
+    of, to = holds(rows, test.of), holds(rows, test.to)
+    at = at[(of | to)[at]]
+    if not (of[at].any() and to[at].any()):
+        return _seen([])
+    every = pd.DataFrame({"alike": numbered(rows, at, alike), "place": at})
+    for column in pairing.columns:
+        every[column] = rows[column].to_numpy()[at]
+    above, below = every[of[at]], every[to[at]]
+    by = ["alike"]
+    if pairing.how in ("times", "swap"):
+        by += pairing.columns
     if pairing.how == "times":
-        for column in pairing.columns:
-            below = below.assign(**{column: below[column] * pairing.factor})
-        alike += pairing.columns
+        below = below.assign(**{column: below[column] * pairing.factor for column in pairing.columns})
     if pairing.how == "swap":
-        first, second = pairing.columns
-        above = above[above[first] > above[second]]  # the other of each two is the same pair
-        below = below.rename(columns={first: second, second: first})
-        alike += pairing.columns
-    if pairing.how == "nearest":  # of each case in a run the nearest counts, whichever of its rows
-        case = [*(name for name in RunKey._fields if name in alike), "key"]
-        above = above.assign(row=above.groupby(case).ngroup())
+        one, other = pairing.columns
+        above = above[above[one] > above[other]]  # the other of each two is the same pair
+        below = below.rename(columns={one: other, other: one})
     if pairing.how == "within":
-        pairs = _within(above, below, alike, pairing)
+        pairs = _within(above, below, pairing)
     else:
-        pairs = above.merge(below, on=alike, suffixes=("", "_to"))
-    pairs = pairs[pairs["key"] != pairs["key_to"]]
-    if pairing.how == "nearest" and len(pairs):
+        pairs = above.merge(below, on=by, suffixes=("", "_to"))
+    key = rows["key"].to_numpy()
+    pairs = pairs[key[pairs["place"]] != key[pairs["place_to"]]]
+    if pairing.how == "nearest" and len(pairs):  # of each case in a run, whichever of its rows
+        case = numbered(rows, pairs["place"].to_numpy(), [*RunKey._fields, "key"])
         column = pairing.columns[0]
         far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
-        pairs = pairs[far <= far.groupby(pairs["row"]).transform("min") * (1 + 1e-9)]
-    keys, keys_to = pairs["key"].tolist(), pairs["key_to"].tolist()
-    log, half, half_to = (
-        each.tolist() for each in (pairs["log"] - pairs["log_to"], pairs["run_half"], pairs["run_half_to"])
-    )
-    for value, own, key, to, others in zip(log, half, keys, keys_to, half_to, strict=True):
-        yield Seen(value, own, to, (key, to), half_to=others)
+        pairs = pairs[far <= far.groupby(case).transform("min") * (1 + 1e-9)]
+    first, second = pairs["place"].to_numpy(), pairs["place_to"].to_numpy()
+    y, half = _numbers(rows, test.y), _numbers(rows, "run_half")
+    per = _numbers(rows, test.per) if test.per else np.ones(len(rows))
+    both = np.stack([first, second], axis=1).ravel()
+    value = np.log(y[first] / per[first]) - np.log(y[second] / per[second])
+    return _seen(value, half[first], numbered(rows, second, ["key"]), both, 2, half_to=half[second])
 
 
-def _differs(values: npt.NDArray[Any]) -> bool:
-    return bool((values != values[0]).any())
-
-
-def _within(above: pd.DataFrame, below: pd.DataFrame, alike: Sequence[str], pairing: Pair) -> pd.DataFrame:
+def _within(above: pd.DataFrame, below: pd.DataFrame, pairing: Pair) -> pd.DataFrame:
     """Each row above with the nearest one below: the least of the largest difference of all columns."""
     import pandas as pd
     from scipy.spatial import cKDTree
@@ -149,53 +212,58 @@ def _within(above: pd.DataFrame, below: pd.DataFrame, alike: Sequence[str], pair
     columns = list(pairing.columns)
     above, below = (side[(side[columns] > 0).all(axis=1)] for side in (above, below))
     reach = math.log(pairing.factor) * (1 + 1e-9)
-    groups = pd.concat([above, below]).groupby(list(alike), dropna=False).ngroup().to_numpy()
-    of, to = groups[: len(above)], groups[len(above) :]
-    parts = [above.iloc[:0].join(below.iloc[:0].add_suffix("_to"))]
-    for group in np.intersect1d(of, to):
-        ours, others = above[of == group], below[to == group]
-        places = np.log(others[columns].to_numpy(float))
-        far, at = cKDTree(places).query(np.log(ours[columns].to_numpy(float)), p=math.inf)
-        near = others.iloc[at].add_suffix("_to").set_index(ours.index)
-        parts.append(ours.join(near)[far <= reach])
+    others = dict(list(below.groupby("alike")))
+    parts: list[pd.DataFrame] = [above.iloc[:0].assign(place_to=0)]
+    for alike, ours in above.groupby("alike"):
+        if (near := others.get(alike)) is not None:
+            tree = cKDTree(np.log(near[columns].to_numpy(float)))
+            far, which = tree.query(np.log(ours[columns].to_numpy(float)), p=math.inf)
+            near_by = ours.assign(place_to=near["place"].to_numpy()[which])
+            parts.append(near_by.iloc[np.flatnonzero(far <= reach)])
     return pd.concat(parts)
 
 
-def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
-    rows = rows[rows[test.of] > 0]
-    along = test.columns[0]
-    for cluster, line in _lines(rows, test.columns):
-        if line[along].max() >= SPAN * line[along].min():
-            x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.of))
+def _slope(rows: pd.DataFrame, at: Places, test: Slope) -> Iterator[_Line]:
+    of, along = _numbers(rows, test.of), _numbers(rows, test.columns[0])
+    halves = _numbers(rows, "run_half")
+    for cluster, line in _lines(rows, at[of[at] > 0], test.columns):
+        if along[line].max() >= SPAN * along[line].min():
+            x, y = np.log(along[line]), np.log(of[line])
             x -= x.mean()
             width = float((x**2).sum())
             exponent = float((x * y).sum()) / width
-            half = math.sqrt(float(((x * line["run_half"].to_numpy()) ** 2).sum())) / width
-            if test.of == "rest_share":  # of a few calls, whose noise no row knows: its points scatter by it
+            half = math.sqrt(float(((x * halves[line]) ** 2).sum())) / width
+            if test.of == "rest_share":  # of a few calls, whose noise no row knows: points scatter by it
                 apart, freedom = float(((y - y.mean() - exponent * x) ** 2).sum()), len(line) - 2
                 half = student(freedom, 0.95) * math.sqrt(apart / freedom / width) if freedom else math.inf
-            yield Seen(exponent, half, cluster, tuple(line["key"]))
+            yield _Line(exponent, half, cluster, line)
 
 
-def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
-    alike = [name for name in ALIKE if name not in (*RunKey._fields, test.over)]
-    values = rows.groupby(alike, dropna=False)[test.over].transform("nunique")
-    for cluster, line in _lines(rows.assign(values=values), {test.over}):
-        best = line.sort_values("median_s").drop_duplicates(test.over)
+def _spread(rows: pd.DataFrame, at: Places, test: Spread) -> Iterator[_Line]:
+    import pandas as pd
+
+    log_s, half = np.log(_numbers(rows, "median_s")), _numbers(rows, "run_half")
+    over = np.zeros(len(rows), dtype=np.intp)
+    over[at] = numbered(rows, at, [test.over])
+    alike = numbered(rows, at, [name for name in ALIKE if name not in (*RunKey._fields, test.over)])
+    values = np.zeros(len(rows), dtype=np.intp)
+    values[at] = pd.Series(over[at]).groupby(alike).transform("nunique")
+    for cluster, line in _lines(rows, at, {test.over}):
+        ranked = line[np.argsort(log_s[line], kind="stable")]
+        best = ranked[np.sort(np.unique(over[ranked], return_index=True)[1])]
         # Without one of its rows a line has a smaller spread than the others.
-        if len(best) == line["values"].iloc[0] > 1:
-            points = _points(best)
-            of = _over(points[-1], points[0], cluster, points)
-            yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
+        if len(best) == values[line[0]] > 1:
+            chance = sum(_chance(log_s[each], half[each]) for each in (best, best[::-1]))
+            value = log_s[best[-1]] - log_s[best[0]]
+            yield _Line(value, math.hypot(half[best[-1]], half[best[0]]), cluster, best, chance)
 
 
-def _chance(ranked: pd.DataFrame) -> float:
+def _chance(logs: Floats, half: Floats) -> float:
     """Mean distance, |ln|, by which noise alone takes the first of these rows beyond its true time.
 
     Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
     deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.
     """
-    logs, half = np.log(ranked["median_s"].to_numpy()), ranked["run_half"].to_numpy()
     tied = half[np.abs(logs - logs[0]) <= np.hypot(half, half[0])]
     if not len(tied):
         return 0.0
@@ -203,47 +271,43 @@ def _chance(ranked: pd.DataFrame) -> float:
     return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
-class _Point(NamedTuple):
-    median_s: float
-    run_half: float
-    key: str
-
-
-def _points(line: pd.DataFrame) -> list[_Point]:
-    return [_Point(*row) for row in zip(*(line[name] for name in _Point._fields), strict=True)]
-
-
-def _over(above: _Point, below: _Point, cluster: Hashable, of: Sequence[_Point]) -> Seen:
-    value = math.log(above.median_s / below.median_s)
-    return Seen(value, math.hypot(above.run_half, below.run_half), cluster, tuple(point.key for point in of))
-
-
-def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
-    rows = rows[rows[f"{test.by}_s"] > 0]
-    logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
+def _bound(rows: pd.DataFrame, at: Places, test: Bound) -> Seen:
+    term_s = _numbers(rows, f"{test.by}_s")
+    at = at[term_s[at] > 0]
     # A formula has no interval of its own. Roofs are visited at other times than rows, and move with the run.
-    down, up = (np.hypot(rows.get(f"{test.by}_{side}", 0.0), rows["shared"]) for side in ("down", "up"))
-    yield from map(Seen, logs, rows["run_half"], rows["key"], zip(rows["key"]), down, up)
+    names = [f"{test.by}_{side}" for side in ("down", "up")]
+    down, up = (
+        np.hypot(_numbers(rows, name)[at] if name in rows else 0.0, _numbers(rows, "shared")[at])
+        for name in names
+    )
+    value = np.log(_numbers(rows, "median_s")[at] / term_s[at])
+    return _seen(value, _numbers(rows, "run_half")[at], numbered(rows, at, ["key"]), at, 1, down, up)
 
 
-def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
-    for cluster, line in _lines(rows, {test.x}):
-        line = line.sort_values(test.x).drop_duplicates(test.x)
-        needed = {"implementation", test.x, "m", "n", "sm_count"} & {*line}
-        columns = [_column(row, test) for row in line[sorted(needed)].to_dict("records")]
+def _jumps(rows: pd.DataFrame, at: Places, test: Jumps) -> Iterator[_Line]:
+    log_s, half, x = np.log(_numbers(rows, "median_s")), _numbers(rows, "run_half"), _numbers(rows, test.x)
+
+    def over(above: int, below: int, cluster: Hashable, of: Places) -> _Line:
+        return _Line(log_s[above] - log_s[below], math.hypot(half[above], half[below]), cluster, of)
+
+    needed = sorted({"implementation", test.x, "m", "n", "sm_count"} & {*rows})
+    for cluster, line in _lines(rows, at, {test.x}):
+        line = line[np.unique(x[line], return_index=True)[1]]
+        columns = [_column(row, test) for row in rows[needed].iloc[line].to_dict("records")]
         if None in columns:
             continue
-        parts: dict[int | None, list[_Point]] = defaultdict(list)
-        for column, point in zip(columns, _points(line), strict=True):
-            parts[column].append(point)
+        parts: dict[int | None, list[int]] = defaultdict(list)
+        for column, place in zip(columns, line.tolist(), strict=True):
+            parts[column].append(place)
         if test.of == "within":
             for column, part in parts.items():
                 if len(part) >= COLUMN:
-                    yield _over(part[-1], part[0], (cluster, column), part)
+                    yield over(part[-1], part[0], (cluster, column), np.array(part))
         else:
             for (before, part), (after, following) in itertools.pairwise(parts.items()):
                 if before is not None and after == before + 1:
-                    yield _over(following[0], part[-1], (cluster, after), (part[-1], following[0]))
+                    edge = np.array([part[-1], following[0]])
+                    yield over(following[0], part[-1], (cluster, after), edge)
 
 
 def _column(row: Mapping[Hashable, Any], test: Jumps) -> int | None:
@@ -258,29 +322,29 @@ def _column(row: Mapping[Hashable, Any], test: Jumps) -> int | None:
     return math.ceil(float(row[test.x]) / tile["mn".index(test.x)])
 
 
-def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
-    for cluster, line in _lines(rows, {test.x}):
-        ridge = float(line["ridge"].median())
-        flat, steep = line[line[test.x] <= FLAT * ridge], line[line[test.x] >= STEEP * ridge]
+def _knee(rows: pd.DataFrame, at: Places, test: Knee) -> Iterator[_Line]:
+    x, seconds, half, shared = (_numbers(rows, name) for name in (test.x, "median_s", "run_half", "shared"))
+    for cluster, line in _lines(rows, at, {test.x}):
+        ridge = float(rows["ridge"].iloc[line].median())
+        flat, steep = line[x[line] <= FLAT * ridge], line[x[line] >= STEEP * ridge]
         if len(flat) > 1 and len(steep) > 1:
-            knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
-            half = math.hypot(flat["run_half"].max(), steep["run_half"].max())
+            knee = np.median(seconds[flat]) / np.median(seconds[steep] / x[steep])
             # The run may have had slow memory, and not slow arithmetic.
-            down = up = math.hypot(flat["shared"].max(), steep["shared"].max())
+            down = up = math.hypot(shared[flat].max(), shared[steep].max())
             if isinstance(test.to, str):  # slower memory moves the ridge up, slower arithmetic down
-                of = line[["memory_down", "memory_up", "compute_down", "compute_up"]].median()
+                of = rows[[*ROOF_ERRORS]].iloc[line].median()
                 down = math.hypot(down, of["memory_down"], of["compute_up"])
                 up = math.hypot(up, of["memory_up"], of["compute_down"])
             where = ridge if isinstance(test.to, str) else test.to
-            yield Seen(math.log(knee / where), half, cluster, (*flat["key"], *steep["key"]), down, up)
+            own = math.hypot(half[flat].max(), half[steep].max())
+            yield _Line(math.log(knee / where), own, cluster, np.append(flat, steep), down, up)
 
 
-def _share(rows: pd.DataFrame, test: Share) -> Iterator[Seen]:
-    holds = rows.index.isin(selected(rows, test.of).index)
-    yield from map(Seen, holds.astype(float), np.zeros(len(rows)), rows["key"], zip(rows["key"]))
+def _share(rows: pd.DataFrame, at: Places, test: Share) -> Seen:
+    return _seen(holds(rows, test.of)[at], 0.0, numbered(rows, at, ["key"]), at)
 
 
-_TESTS: Mapping[str, Callable[[Any, Any], Iterator[Seen]]] = {
+_TESTS: Mapping[str, Callable[[Any, Places, Any], Seen | Iterator[_Line]]] = {
     "ratio": _ratio, "slope": _slope, "spread": _spread, "bound": _bound, "jumps": _jumps, "knee": _knee,
     "share": _share,
 }  # fmt: skip

@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import ValidationError
 
+from bench.case_name import case_key
 from bench.judge.claim_lines import ClaimEffect, effect
-from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, compact, selected
+from bench.judge.claim_rows import CASE, UNKNOWN, case_rows, claim_rows, holds
 from bench.judge.claim_tests import both_sides, cluster_count, counts_memory
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Bound, Claim, Knee, Ratio, Share
@@ -88,11 +91,18 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
 
 
 def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[JudgedClaim]:
-    """Every claim on the runs of one device, in the order given. UserError if they are of several."""
+    """Every claim on the runs of one device, in the order given. UserError if they are of several.
+
+    Of an imported source, which is not expected to cover all claims, those that its rows say something of.
+    """
     rows = claim_rows(runs)
     untimed = cache(partial(_untimed, runs[0]))
-    sweeps = [_SweepRows(each, rows[rows["sweep"].isin(each.rows)], runs, untimed) for each in declared]
-    return [_judged(claim, sweep) for sweep in sweeps for claim in sweep.declared.claims]
+    sweeps = [
+        _SweepRows(each, rows[rows["sweep"].isin(each.rows)].reset_index(drop=True), runs, untimed)
+        for each in declared
+    ]
+    judged = [_judged(claim, sweep) for sweep in sweeps for claim in sweep.declared.claims]
+    return [each for each in judged if each is not None]
 
 
 @dataclass(frozen=True)
@@ -109,33 +119,34 @@ class _SweepRows:
     def expected(self) -> pd.DataFrame:
         """The sweep's cases as rows; without cases its untimed rows. Most claims need none."""
         if self.declared.cases:
-            return case_rows(self.declared.cases, self.runs[0].rows[0].sm_count)
+            return case_rows(self.declared.cases, self.runs[0].first.sm_count)
         rows = self.untimed()
         return rows[rows["sweep"].isin(self.declared.rows)]
 
 
-def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
-    """The verdict on a claim."""
+def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim | None:
+    """The verdict on a claim; None if it is not expected of its source."""
     test, rows, runs = claim.test[1], sweep.timed, sweep.runs
+    sound = ~rows["suspect"].to_numpy(dtype=bool)
     if counts_memory(test):
-        rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
+        sound = np.full(len(rows), True)  # whatever made a time doubtful, memory was counted
     elif isinstance(test, Bound | Knee | Share):
-        rows = rows.assign(suspect=rows["suspect"] | rows["above_roof"])
+        sound &= ~rows["above_roof"].to_numpy(dtype=bool)
     other = _other_device(claim, runs)
-    doubted = bool(rows["suspect"].any())
-    suspect = int(_wanted(rows, claim)["suspect"].sum()) if doubted and not other else 0
+    suspect = int((_wanted(rows, claim) & ~sound).sum()) if not (other or sound.all()) else 0
 
     def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
         names = tuple(run.run_id for run in runs)
         return JudgedClaim(runs[0].device, imported, sweep.declared, claim, word, reason, of, suspect, names)
 
+    seen, against = both_sides(claim, rows, sound & (not other))
+    clusters = cluster_count(test, seen, against)
+    of = effect(claim, rows, sound, seen, against)
+    if of is None and runs[0].is_alone:
+        return None
     if other:
         return verdict("NOT APPLICABLE", other)
-    sound = rows[~rows["suspect"]] if doubted else rows
-    seen, against = both_sides(claim, sound)
-    clusters = cluster_count(test, seen, against)
-    of = effect(claim, sound, seen, against)
     if of is not None and clusters >= claim.least:
         return verdict(_word(of), of=of)
     untried = clusters == 0 and not suspect
@@ -154,20 +165,19 @@ def _word(of: ClaimEffect) -> Verdict:
     return "CONTRADICTED" if of.failing > of.holding else "PARTLY"
 
 
-def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:
-    """The rows, or cases, that can take part in the test."""
-    rows = selected(rows, claim.where)
-    test = claim.test[1]
-    if not isinstance(test, Ratio) or rows.empty:
-        return rows
+def _wanted(rows: pd.DataFrame, claim: Claim) -> npt.NDArray[np.bool_]:
+    """Whether each of the rows, or cases, can take part in the test."""
+    wanted, test = holds(rows, claim.where), claim.test[1]
+    if not isinstance(test, Ratio):
+        return wanted
     ratios = (test, test.less) if test.less else (test,)
-    selections = [select for ratio in ratios for select in (ratio.of, ratio.to)]
-    return rows.loc[sorted({each for select in selections for each in selected(rows, select).index})]
+    sides = [holds(rows, select) for ratio in ratios for select in (ratio.of, ratio.to)]
+    return np.asarray(wanted & np.logical_or.reduce(sides))
 
 
 def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     """Why the claim is not about this device; empty if it is."""
-    kind, least = runs[0].rows[0].device_kind, claim.device.capability
+    kind, least = runs[0].first.device_kind, claim.device.capability
     if claim.device.kind not in (None, kind):
         return f"about {claim.device.kind} devices"
     if least is None:
@@ -183,26 +193,29 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
 def _untimed(run: DeviceRun) -> pd.DataFrame:
     """All rows, timed or not, without the columns that a row without a time lacks."""
     rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
-    return compact(rows.drop(columns=[name for name in UNKNOWN if name in rows]))
+    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
 
 
 def _missing(claim: Claim, sweep: _SweepRows) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     run, cases = sweep.runs[0], sweep.declared.cases
-    if not cases and (count := len(_wanted(sweep.timed, claim))):
+    if not cases and (count := int(_wanted(sweep.timed, claim).sum())):
         return "", f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
     wanted = _wanted(sweep.expected, claim)
     if not cases:
-        if len(wanted) and (wanted["status"] == "unsupported").all():
-            return str(wanted["reason"].iloc[0] or "unsupported"), ""
+        refused = sweep.expected[wanted & (sweep.expected["status"] == "unsupported")]
+        if len(refused) and len(refused) == wanted.sum():
+            return str(refused["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
-    kind: Literal["cpu", "cuda"] = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
-    refusals = [cases[index].missing(kind, capability) for index in wanted.index]
-    if all(refusals):
-        return refusals[0] if refusals else "the sweep has no such case on this device", ""
-    there = set(sweep.timed["key"])
-    able = [cases[index] for index, refusal in zip(wanted.index, refusals, strict=True) if not refusal]
+    kind: Literal["cpu", "cuda"] = "cpu" if run.first.device_kind == "cpu" else "cuda"
+    asked = [
+        (cases[place], cases[place].missing(kind, capability)) for place in np.flatnonzero(wanted).tolist()
+    ]
+    able = [case for case, refusal in asked if not refusal]
+    if not able:
+        return asked[0][1] if asked else "the sweep has no such case on this device", ""
+    there = {case_key(*of) for of in zip(*(sweep.timed[name] for name in CASE), strict=True)}
     without = [case for case in able if case.key not in there]
     if not without:
         return "", f"all {len(able)} cases are measured, and too few of them are comparable in this way"

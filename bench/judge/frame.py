@@ -22,32 +22,58 @@ interval or a ceiling is missing:
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.judge.flags import SUSPECT, flags, measurable, surely_above_roof
+from bench.judge.flags import OVERHEAD, SUSPECT, flags, measurable, surely_above_roof
 from bench.judge.within_run import WithinRun, within_run
+from bench.judge.work_class import told_apart
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured
 from bench.store import parquet
+from bench.store.parquet import Rows
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+T = TypeVar("T")
+_CASE = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
+_KIND = [
+    *_CASE,
+    "visit",
+    "status",
+    "median_s",
+    "clock_start_s",
+    "flop",
+    "byte",
+    "arithmetic",
+    "cache_byte",
+    "device_kind",
+]
+_TOLD = {
+    *("source", "timed_by", "statistic", "clocks", "time_includes", "environment", "host", "tags", "kernels"),
+    *("median_s", "clock_start_s", "byte_again", "moved_written", "byte_beside", "special_functions"),
+    *("threads_asked", "product_m", "product_n", "product_k"),
+}
+"""Nullable columns that say nothing of how far off a time may be, or of what disturbed it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +104,56 @@ class DeviceRun:
     @property
     def device_name(self) -> str:
         """The device as its driver or the kernel calls it."""
-        return self.rows[0].device_name
+        return self.first.device_name
+
+    @cached_property
+    def first(self) -> Measurement:
+        """Its first row, for what all of them share."""
+        return self.rows[0]
 
     @cached_property
     def imported(self) -> bool:
         """Whether somebody else measured it."""
-        return all(row.source is not None for row in self.rows)
+        return isinstance(self.rows, Rows) or all(row.source is not None for row in self.rows)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its claims are judged apart from other runs of its device: its source says how it timed.
+
+        Times of several sources may be of several kinds: with launches or without, of a cold cache or a warm.
+        """
+        return self.imported and self.first.timed_by is not None
+
+    @cached_property
+    def _alike(self) -> tuple[npt.NDArray[np.intp], list[Measurement]] | None:
+        """(the kind of each row, a row of each kind) where rows of a kind have the same flags and intervals.
+
+        These are rows of others that tell no more than their time, of cases that were timed once; else None.
+        """
+        if not isinstance(self.rows, Rows) or self.measured_ceilings or self.calibrating:
+            return None
+        table = self.rows.table
+        told = {name for name in FIELDS if ARROW.field(name).nullable and table[name].null_count < len(table)}
+        facts = table.select(_KIND).to_pandas(use_threads=False)
+        timed = (facts["status"] == "ok") & facts["median_s"].between(0, math.inf, "neither")
+        if not told <= _TOLD or facts["visit"].any() or not timed.all() or facts.duplicated(_CASE).any():
+            return None
+        mostly_launch = facts["median_s"] < OVERHEAD * facts["clock_start_s"].astype(float)
+        kind = facts.groupby([*told_apart(facts), mostly_launch], sort=False).ngroup()
+        return kind.to_numpy(), [self.rows[place] for place in kind.drop_duplicates().index]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its rows tell no more than their time: none has an interval of its own."""
+        return self._alike is not None
+
+    def _each(self, said_of: Callable[[Measurement], T]) -> list[T]:
+        """What is said of each row, where of rows of a kind the same is."""
+        if self._alike is None:
+            return list(map(said_of, self.rows))
+        kind, rows = self._alike
+        said = list(map(said_of, rows))
+        return [said[number] for number in kind.tolist()]
 
     @cached_property
     def ceilings(self) -> Mapping[str, Ceilings]:
@@ -113,7 +183,7 @@ class DeviceRun:
     @cached_property
     def flags(self) -> Sequence[Sequence[str]]:
         """The flags of each row."""
-        return [self.flags_of(row) for row in self.rows]
+        return self._each(self.flags_of)
 
     @cached_property
     def suspect(self) -> npt.NDArray[np.bool_]:
@@ -128,7 +198,7 @@ class DeviceRun:
     @cached_property
     def within(self) -> Sequence[WithinRun | None]:
         """The within-run interval of each row; None without a time."""
-        return within_run(self.rows)
+        return self._each(lambda row: within_run([row])[0]) if self.is_plain else within_run(self.rows)
 
     def run_ends_s(self, row: Measurement) -> tuple[float, float] | tuple[None, None]:
         """(low, high) in seconds: where 95 of 100 further visits of the run would find this row of it."""
@@ -155,7 +225,7 @@ class DeviceRun:
     @property
     def measured(self) -> int:
         """How many rows have a time."""
-        return sum(row.is_timed for row in self.rows)
+        return int(self.columns["median_s"].notna().sum())
 
     @cached_property
     def columns(self) -> pd.DataFrame:
@@ -164,32 +234,36 @@ class DeviceRun:
         A wrong result has no time here, whatever a file may hold.
         """
         import pandas as pd
-        import pyarrow as pa
 
-        import kernels
-
-        by_column = zip(*map(attrgetter(*FIELDS), self.rows), strict=True)
-        stored = {name: list(values) for name, values in zip(FIELDS, by_column, strict=True)}
-        stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
-        timed = [row.is_timed for row in self.rows]
-        for name in ("median_s", "low_s", "high_s"):
-            pairs = zip(timed, stored[name], strict=True)
-            stored[name] = [seconds if is_timed else None for is_timed, seconds in pairs]
-        ends = [
-            each.columns(row.median_s) if each and row.median_s else {}
-            for row, each in zip(self.rows, self.within, strict=True)
-        ]
-        for name in ("run_low_s", "run_high_s", "run_half", "run_by"):
-            stored[name] = [each.get(name) for each in ends]
-        solved = list(zip(stored["operator"], stored["parameters"], strict=True))
-        added = {of: kernels.problem(of).added for of in {*stored["operator"]} & {*kernels.names()}}
-        known = {(of, text): {**added.get(of, {}), **json.loads(text)} for of, text in set(solved)}
-        parameters = [known[problem] for problem in solved]
-        names = sorted({name for given in known.values() for name in given} - set(FIELDS))
-        more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}
-        more["condition"] = [_condition(row) for row in self.rows]
-        frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
-        return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)
+        stored = parquet.as_table(self.rows)
+        given = [name for name in stored.column_names if name not in FIELDS]
+        table = _with_added(stored)
+        names = [name for name in table.column_names if name not in FIELDS]
+        names = sorted(name for name in names if table[name].null_count < len(table))
+        frame: pd.DataFrame = table.select([*FIELDS, *names]).to_pandas(use_threads=False)
+        frame["threads_asked"] = frame["threads_asked"].fillna("all")
+        is_timed = (frame["status"] == "ok") & frame["median_s"].between(0, math.inf, "neither")
+        times = ["median_s", "low_s", "high_s"]
+        frame[times] = frame[times].astype(float).where(is_timed)
+        within = pd.DataFrame(
+            [
+                (each.visit, each.half, each.by) if each else (math.nan, math.nan, None)
+                for each in self.within
+            ],
+            frame.index,
+            ["visit", "run_half", "run_by"],
+        )
+        frame[["run_half", "run_by"]] = within[["run_half", "run_by"]]
+        for name, sign in (("run_low_s", -1), ("run_high_s", 1)):
+            frame[name] = frame["median_s"] * np.exp(sign * within["visit"])
+        asked = frame.groupby(["cache", "threads_asked"], sort=False)
+        conditions = np.array([condition(*map(str, of)) for of, _ in asked], dtype=object)
+        frame["condition"] = conditions[asked.ngroup()] if len(conditions) else ""
+        there = np.array([stored[name].is_valid() for name in given], dtype=bool).reshape(-1, len(frame))
+        kinds, kind = np.unique(there, axis=1, return_inverse=True)
+        named = [" ".join(itertools.compress(given, of_kind)) for of_kind in kinds.T]
+        frame["parameter_names"] = pd.Categorical(np.array(named, dtype=object)[kind.ravel()])
+        return frame
 
     @cached_property
     def rated(self) -> pd.DataFrame:
@@ -216,11 +290,26 @@ def read(
     """The runs of these result files, by device and name. UserError as `bench.store.parquet.tables` raises.
 
     `left_out` is called with files that cannot be read. With `other_units`, only one unit of each kind of GPU
-    is read, and the others are reported to it.
+    is read, and the others are reported to it. The rows of others stay in their table until they are asked
+    for.
     """
-    tables = parquet.tables(paths, left_out, list(FIELDS))
-    rows = (row for _, table in tables for row in parquet.rows(table))
-    return runs(rows if other_units is None else of_one_unit(list(rows), other_units))
+    measured: list[Measurement] = []
+    imported: dict[RunKey, list[pa.Table]] = defaultdict(list)
+    for _, table in parquet.tables(paths, left_out):
+        if table["source"].null_count or table["on_processor"].null_count < len(table):
+            measured += parquet.rows(table)
+        else:
+            for key in parquet.runs_of(table):
+                imported[key].append(parquet.of_run(table, key))
+    measured = measured if other_units is None else of_one_unit(measured, other_units)
+    for key in imported.keys() & {RunKey.of(row) for row in measured}:
+        measured += [row for table in imported.pop(key) for row in parquet.rows(table)]
+    return _runs(_by_run(measured) | {key: _rows_of(tables) for key, tables in imported.items()})
+
+
+def _rows_of(tables: Sequence[pa.Table]) -> Rows:
+    """The rows of several tables of one run."""
+    return Rows(pa.concat_tables(tables, promote_options="permissive"))
 
 
 def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
@@ -251,9 +340,17 @@ def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Devic
     MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
     `without_mixed`, such a run has none.
     """
+    return _runs(_by_run(rows), without_mixed)
+
+
+def _by_run(rows: Iterable[Measurement]) -> dict[RunKey, Sequence[Measurement]]:
     by_key: dict[RunKey, list[Measurement]] = defaultdict(list)
     for row in rows:
         by_key[RunKey.of(row)].append(measurable(row))
+    return {**by_key}
+
+
+def _runs(by_key: Mapping[RunKey, Sequence[Measurement]], without_mixed: bool = False) -> list[DeviceRun]:
     names = run_names(by_key)
     order = sorted(by_key, key=attrgetter("device", "run_id", "device_id"))
     return [DeviceRun(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]
@@ -261,6 +358,8 @@ def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Devic
 
 def _ceilings(rows: Sequence[Measurement], without_mixed: bool) -> Mapping[str, Ceilings]:
     """Condition -> ceilings of one run."""
+    if isinstance(rows, Rows) and pc.all(pc.equal(rows.table["role"], "measurement")).as_py():
+        return {}
     try:
         return {of: ceilings for (_, of), ceilings in by_run(rows).items()}
     except MixedCeilings:
@@ -308,7 +407,7 @@ def known_runs(
 ) -> Iterator[Known]:
     """Every GPU run, under each condition, that has a datasheet and the ceilings of a matrix product."""
     for run in measured_runs:
-        if run.rows[0].device_kind == "cuda":
+        if run.first.device_kind == "cuda":
             for of, ceilings in sorted(run.ceilings.items()):
                 here = run.columns[run.columns["condition"] == of]
                 if (calibrating := known(here, ceilings, datasheet_of(run.device_name))) is not None:
@@ -317,14 +416,23 @@ def known_runs(
 
 def parameter_names(rows: pd.DataFrame) -> list[str]:
     """Parameters of these rows that have a column of their own, in the order in which they occur."""
-    sets = dict.fromkeys(map(_names, rows["parameters"].unique()))
-    names = dict.fromkeys(name for each in sets for name in each)
-    return [name for name in names if name in rows.columns and name not in FIELDS]
+    names = (name for of_kind in rows["parameter_names"].unique() for name in of_kind.split())
+    return [name for name in dict.fromkeys(names) if name in rows.columns]
 
 
-@lru_cache(maxsize=1 << 18)  # more than any device has problems: reading them is most of the work
-def _names(parameters: str) -> tuple[str, ...]:
-    return tuple(json.loads(parameters))
+def _with_added(table: pa.Table) -> pa.Table:
+    """The same with the parameters that operators have since, where rows lack them."""
+    import kernels
+
+    for operator in {*pc.unique(table["operator"]).to_pylist()} & {*kernels.names()}:
+        for name, value in kernels.problem(operator).added.items():
+            given = table[name] if name in table.column_names else pa.nulls(len(table), pa.scalar(value).type)
+            lacking = pc.and_(pc.equal(table["operator"], operator), pc.is_null(given))
+            filled = pc.if_else(lacking, pa.scalar(value, given.type), given)
+            table = table.drop_columns([name] if name in table.column_names else []).append_column(
+                name, filled
+            )
+    return table
 
 
 def _condition(row: Measurement) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal
-
-from bench.store.schema import Measurement
+from typing import Any, Literal
 
 Answer = Literal["used", "unused", "unknown"]
 
@@ -50,19 +48,20 @@ _OURS_BY_DTYPE: dict[str, Answer] = {
 """What tests/kernels/gemm_tiles_compiled.py finds in the code; with float64 it depends on the device."""
 
 
-def tensor_cores(row: Measurement) -> Answer:
-    """`used` if one of the row's kernels did, `unused` if it is known of each that it did not."""
-    return _tensor_cores(row.kernels or "?", row.implementation.startswith("triton"), row.dtype)
+def tensor_cores(row: Any) -> Answer:
+    """`used` if one of the row's kernels did, `unused` if it is known of each that it did not.
 
-
-@lru_cache(maxsize=1 << 12)
-def _tensor_cores(kernels: str, is_ours: bool, dtype: str) -> Answer:
-    answers = [_answer(kernel.split(" grid ")[0], is_ours, dtype) for kernel in kernels.split("; ")]
+    `row` is a Measurement, or a row of a DataFrame.
+    """
+    is_ours = row.implementation.startswith("triton")
+    names = (kernel.split(" grid ")[0] for kernel in (row.kernels or "?").split("; "))
+    answers = [_answer(name, is_ours, row.dtype) for name in names]
     if "used" in answers:
         return "used"
     return "unused" if set(answers) == {"unused"} else "unknown"
 
 
+@lru_cache(maxsize=1 << 12)
 def _answer(name: str, is_ours: bool, dtype: str) -> Answer:
     if name == OURS and is_ours:
         return _OURS_BY_DTYPE.get(dtype, "unknown")

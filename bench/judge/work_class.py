@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from bench.store.schema import Measurement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class WorkClass(StrEnum):
@@ -62,6 +66,18 @@ def work_of(row: Measurement) -> WorkClass:
     if row.cache == "warm" and row.byte <= row.cache_byte:
         return WorkClass.CACHE
     return work_from_memory(row.arithmetic, row.flop, row.byte, row.median_s, row.device_kind)
+
+
+def told_apart(rows: pd.DataFrame) -> list[pd.Series]:
+    """What tells rows of several kinds of work apart: those that agree in all of these are of one kind."""
+    kind = rows["device_kind"].map(lambda kind: kind if kind in SMALL_S else "cpu")
+    return [
+        (rows["flop"] == 0) & (rows["byte"] == 0),
+        (rows["cache"] == "warm") & (rows["byte"] <= rows["cache_byte"]),
+        rows["arithmetic"] == "matrix",
+        rows["median_s"] < kind.map(SMALL_S),
+        rows["flop"] >= kind.map(LEAST_INTENSITY) * rows["byte"],
+    ]
 
 
 def work_from_memory(

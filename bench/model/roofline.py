@@ -13,8 +13,7 @@ timings on five GPUs with the same ceilings, adding t0 beat max-ing it (mean err
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -157,22 +156,29 @@ def row_terms(row: Measurement, ceilings: Ceilings) -> tuple[float, float, float
     return launch, memory, compute
 
 
-def largest_term(terms: Sequence[float]) -> Term | None:
-    """What is predicted to bound a launch, of seconds of launch, memory, compute; None if one is NaN."""
-    return TERMS[terms.index(max(terms))] if all(map(math.isfinite, terms)) else None
+def largest_terms(terms: Floats) -> npt.NDArray[np.object_]:
+    """What is predicted to bound launches of such terms [3, ...], in seconds; None if one is NaN."""
+    return _where_known(terms, np.array(TERMS, dtype=object)[np.nan_to_num(terms).argmax(axis=0)])
 
 
-def nearest_term(seconds: float, terms: Sequence[float]) -> Term | Literal["none"] | None:
-    """What bounds a launch by the time that it took: the term to which this is nearest, as a ratio.
+def nearest_terms(seconds: npt.ArrayLike, terms: Floats) -> npt.NDArray[np.object_]:
+    """What bounds launches by the times that they took: the nearest, as a ratio, of their terms [3, ...].
 
-    `none` if it is near none of them (NEAR); None if one is NaN. A time above all terms is nearest to the
+    `none` if one is near none of them (NEAR); None if one is NaN. A time above all terms is nearest to the
     largest, the predicted one: that something else bounds a launch shows as `none`.
     """
-    if not all(map(math.isfinite, terms)):
-        return None
-    far = {name: abs(math.log(seconds / term)) for name, term in zip(TERMS, terms, strict=True) if term > 0}
-    nearest = min(far, key=lambda name: far[name], default=None)
-    return nearest if nearest and far[nearest] <= math.log(NEAR) else "none"
+    far = np.full(terms.shape, np.inf)
+    np.divide(seconds, terms, out=far, where=terms > 0)
+    far = np.abs(np.log(far))
+    nearest = np.array(TERMS, dtype=object)[far.argmin(axis=0)]
+    return _where_known(terms, np.where(far.min(axis=0) <= np.log(NEAR), nearest, "none"))
+
+
+def _where_known(terms: Floats, names: npt.ArrayLike) -> npt.NDArray[np.object_]:
+    """These names, but None where a term is NaN."""
+    named = np.array(names, dtype=object)
+    named[~np.isfinite(terms).all(axis=0)] = None
+    return named
 
 
 def calibrated_columns(

@@ -196,8 +196,10 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], co
     keys: dict[str, None] = {}
     for part in (test, test.less) if isinstance(test, Ratio) and test.less else (test,):
         clusters: dict[Hashable, list[tuple[str, ...]]] = {}
-        for seen in observed(name, part, rows):
-            clusters.setdefault(seen.cluster, []).append(seen.keys)
+        seen = observed(name, part, rows, np.arange(len(rows)))
+        of_rows = seen.split(rows["key"].to_numpy())
+        for cluster, keys_of_one in zip(seen.cluster, of_rows, strict=True):
+            clusters.setdefault(cluster, []).append(tuple(keys_of_one))
         if len(clusters) < claim.least:
             return []
         # More rows that are compared with the same one would be no further evidence.

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,11 +83,42 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
+class Rows(Sequence[Measurement]):
+    """The rows of a table from `tables`, each made when it is asked for: all at once may fill the memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        """`table` has every column of a result file."""
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, place: int) -> Measurement: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Measurement]: ...
+    def __getitem__(self, place: int | slice) -> Measurement | list[Measurement]:
+        if isinstance(place, slice):
+            return list(self)[place]
+        return next(rows(self.table.slice(range(len(self))[place], 1)))
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return rows(self.table)
+
+
+def as_table(rows: Sequence[Measurement]) -> pa.Table:
+    """The rows as a result file has them: a column for each of a Measurement, and one for each parameter."""
+    if isinstance(rows, Rows):
+        return rows.table
     parameters = [json.loads(row.parameters) for row in rows]
     table = pa.Table.from_pydict(records(rows), schema=ARROW)
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
+    return table
+
+
+def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
+    table = as_table(rows)
     names = sorted({row.sweep for row in rows} & sweeps.keys())
     facts = {SCHEMA_KEY: str(SCHEMA).encode(), _SWEEPS: json.dumps({n: sweeps[n] for n in names}).encode()}
     if rows:
@@ -123,11 +154,15 @@ def read_sweeps(paths: Iterable[Path]) -> dict[RunKey, Sweeps]:
     declared: dict[RunKey, Sweeps] = {}
     for _, table in tables(paths, lambda refusal: None, RunKey._fields):
         for begin, sweeps, count in sweeps_of(table):
-            rows = table.slice(begin, count)
-            for run in rows.group_by(list(RunKey._fields), use_threads=False).aggregate([]).to_pylist():
-                key = RunKey(run["device"], run["device_id"] or "", run["run_id"])
+            for key in runs_of(table.slice(begin, count)):
                 declared[key] = {**declared.get(key, {}), **sweeps}
     return declared
+
+
+def runs_of(table: pa.Table) -> list[RunKey]:
+    """The runs that have rows in a table from `tables`."""
+    found = table.group_by(list(RunKey._fields), use_threads=False).aggregate([]).to_pylist()
+    return list(dict.fromkeys(RunKey(run["device"], run["device_id"] or "", run["run_id"]) for run in found))
 
 
 def sweeps_of(table: pa.Table) -> Iterator[tuple[int, Sweeps, int]]:

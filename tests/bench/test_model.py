@@ -11,8 +11,8 @@ from bench.model.roofline import (
     calibrated,
     calibrated_columns,
     datasheet_s,
-    largest_term,
-    nearest_term,
+    largest_terms,
+    nearest_terms,
     of_roof,
     traffic,
 )
@@ -154,14 +154,15 @@ def test_traffic_beside_the_arithmetic_adds_to_it(measured: Ceilings) -> None:
 
 
 def test_the_measured_limit_is_the_nearest_term_if_one_is_near() -> None:
-    terms = (1e-6, 8e-6, 1e-4)
+    terms = np.array([1e-6, 8e-6, 1e-4])
     seconds = {1.9e-6: "launch", 2.1e-6: "none", 4.2e-6: "memory", 1.5e-5: "memory", 5.1e-5: "compute"}
-    assert {each: nearest_term(each, terms) for each in seconds} == seconds
-    assert nearest_term(1.99e-4, terms) == largest_term(terms) == "compute"
-    assert nearest_term(2.01e-4, terms) == "none" and nearest_term(0.49e-6, terms) == "none"
+    assert {each: nearest_terms(each, terms) for each in seconds} == seconds
+    assert nearest_terms(1.99e-4, terms) == largest_terms(terms) == "compute"
+    assert nearest_terms(2.01e-4, terms) == "none" and nearest_terms(0.49e-6, terms) == "none"
     # What moves nothing is bound by no memory, however short it is; what is unknown bounds nothing.
-    assert nearest_term(1e-9, (1e-6, 0.0, 0.0)) == "none" and largest_term((1e-6, 0.0, 0.0)) == "launch"
-    assert nearest_term(1e-6, (1e-6, math.nan, 0.0)) is largest_term((1e-6, math.nan, 0.0)) is None
+    launch, unknown = np.array([1e-6, 0.0, 0.0]), np.array([1e-6, math.nan, 0.0])
+    assert nearest_terms(1e-9, launch) == "none" and largest_terms(launch) == "launch"
+    assert nearest_terms(1e-6, unknown).item() is largest_terms(unknown).item() is None
 
 
 @pytest.mark.parametrize("missing", ["launch", "stream", "gemm"])
