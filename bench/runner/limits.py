@@ -42,9 +42,12 @@ def launch_limit_s(budget: float | None, kind: DeviceKind = "cpu", cases: int = 
     if budget is None:
         return UNLIMITED_S
     usual_s = max(budget * LAUNCH_SHARE, min(budget * SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S))
-    if not 0 < cases <= FEW_CASES:
-        return usual_s
-    return max(usual_s, budget / cases / FIRST_VISIT_LAUNCHES[kind])
+    return max(usual_s, share_of_few_s(budget, cases) / FIRST_VISIT_LAUNCHES[kind])
+
+
+def share_of_few_s(budget: float | None, cases: int) -> float:
+    """Seconds of a budget that each of a few measurements may take; 0 of many, and without a budget."""
+    return budget / cases if budget and 0 < cases <= FEW_CASES else 0.0
 
 
 def impossible(case: Case, device: Device) -> dict[str, Any] | None:

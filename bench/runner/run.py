@@ -24,7 +24,7 @@ from bench.format import duration_text
 from bench.judge.frame import runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
-from bench.runner.limits import PRECISION, impossible, launch_limit_s
+from bench.runner.limits import PRECISION, impossible, launch_limit_s, share_of_few_s
 from bench.runner.merge_visits import joined, visit_row
 from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs
@@ -109,6 +109,8 @@ class Run:
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}{self.suffix}"
         self._origin = origin(self.device, self.tags)
         self.worker = WorkerSupervisor(self.device, grace_s=self._grace_s())
+        self._launch_s = launch_limit_s(self.budget_s)
+        """Seconds that one launch may take."""
         self._joined: tuple[int, list[Measurement]] = (0, [])
         """The number of visits that were joined last, and their rows."""
         self._compared: Sequence[CaseGroup] = ()
@@ -194,6 +196,10 @@ class Run:
                 f"none of the {len(measurements)} cases that are asked for can run on {self.device}: "
                 f"{reason} ({count} of them)"
             )
+        count = sum(case.role == "measurement" for case in self.requested)
+        self._launch_s = launch_limit_s(self.budget_s, self.device.kind, count)
+        # What is slow is not hung: a few cases may take their shares of the budget each.
+        self.worker.grace_s = max(self.worker.grace_s, share_of_few_s(self.budget_s, count))
         self.rounds.plan((case for case in self.requested if case.role != "measurement"), self._compared)
 
     def _missing(self, case: Case) -> str:
@@ -241,9 +247,7 @@ class Run:
         began_s, starting_s, case = self.elapsed_s, self.worker.starting_s, due.case
         if due.refusal is None:
             threads = self.worker.threads(case.threads)
-            count = sum(case.role == "measurement" for case in self.requested)
-            launch_s = launch_limit_s(self.budget_s, self.device.kind, count)
-            words = (case, self.protocol, due.sampling_s, threads, due.is_first, launch_s, self.data)
+            words = (case, self.protocol, due.sampling_s, threads, due.is_first, self._launch_s, self.data)
             result = self.worker.visit(visit_to(*words))
         else:
             result = VisitResult(**due.refusal)

@@ -18,7 +18,7 @@ from bench.sweep.grammar import Role
 from bench.sweep.load import Case
 from bench.worker.__main__ import respond
 from bench.worker.visit import Visit
-from tests.bench.several import gpu
+from tests.bench.several import begun, gpu, small
 from tests.bench.simulated import COLD_S, Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.drawing import is_deep
 
@@ -139,6 +139,14 @@ def test_one_hang_does_not_take_a_gpus_whole_budget(
     tmp_path: Path, budget_s: float | None, grace_s: float
 ) -> None:
     assert Run(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
+
+
+@pytest.mark.parametrize(("cases", "grace_s"), [(1, 3000.0), (4, 750.0), (5, 300.0)])
+def test_one_of_a_few_cases_may_take_its_share_of_the_budget_before_it_counts_as_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: int, grace_s: float
+) -> None:
+    made = small(tmp_path, list(range(1, cases + 1)))
+    assert begun(tmp_path, monkeypatch, made, budget="3000").worker.grace_s == grace_s
 
 
 @pytest.mark.parametrize(("share", "status"), [(0.25, "ok"), (0.85, "ok"), (1.15, "skipped")])
