@@ -51,10 +51,11 @@ def fit_sentence(run: DeviceRun) -> str:
         outcomes = Counter(row.status for row in run.rows if row.status != "unsupported").most_common()
         told = f" ({', '.join(f'{count} {status}' for status, count in outcomes)})" if outcomes else ""
         return f"Not fit for use: no case has a time{told}."
-    waited = [share for row in ran if (share := waited_share(row)) > CONTENDED]
-    if run.rows[0].device_kind == "cpu" and 2 * len(waited) > len(ran):
+    asked = [row for row in ran if row.role == "measurement"] or ran
+    waited = [share for row in asked if (share := waited_share(row)) > CONTENDED]
+    if run.rows[0].device_kind == "cpu" and 2 * len(waited) > len(asked):
         taken = f"other programs took {share_text(float(np.median(waited)))} of the processors' time"
-        cases = f"{len(waited)} of {count_text(len(ran), 'case')}"
+        cases = f"{len(waited)} of {count_text(len(asked), 'case')}"
         return f"Not fit for use: {taken} in {cases}. Run again when it is quiet."
     flags = [SUSPECT.intersection(of) for row, of in zip(run.rows, run.flags, strict=True) if row.is_timed]
     # Sorted, so that flags of equal counts do not change places from one reading to the next.
