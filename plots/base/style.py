@@ -21,7 +21,6 @@ from matplotlib.lines import Line2D
 
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
-from bench.judge.noise import OURS
 from bench.store.schema import RunKey
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -95,12 +94,6 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
     "int8": (0, (2, 2)),
 }
-FAMILIES: Mapping[str, LineStyle] = {
-    "libraries": LineStyle(VERMILLION, "s"),
-    "compiler": LineStyle(ORANGE, "v"),
-    "our kernels": LineStyle(BLUE, "P"),
-}
-"""Looks of all implementations of a kind, where they are too many to tell each apart."""
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 """Colours for what has none of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
@@ -141,17 +134,13 @@ def of_implementation(name: str) -> LineStyle:
 
 
 def grouped(names: Sequence[str], most: int) -> Mapping[str, tuple[str, LineStyle]]:
-    """Implementation -> (label, look) in a legend: itself, or its family if there are more than `most`."""
-    if len(names) <= most:
-        return {name: (name, of_implementation(name)) for name in names}
-    families = {name: _family(name) for name in names}
-    return {name: (family, FAMILIES[family]) for name, family in families.items()}
+    """Implementation -> (label, look) in a legend; of more than `most` the last are `others` together.
 
-
-def _family(implementation: str) -> str:
-    if implementation.startswith(OURS):
-        return "our kernels"
-    return "compiler" if implementation == "inductor" else "libraries"
+    `names` begin with those that matter most.
+    """
+    shown = names if len(names) <= most else names[: most - 1]
+    others = LineStyle(GREY, "X")
+    return {name: (name, of_implementation(name)) if name in shown else ("others", others) for name in names}
 
 
 def of_operator(name: str) -> LineStyle:

@@ -48,7 +48,7 @@ def figures() -> Path:
 def newest(path: Path) -> list[Path]:
     """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
 
-    A run has several files if it had shards or several GPUs, or if rows were recovered after a kill.
+    A run has several files if it had several GPUs, or if rows were recovered after a kill.
     The committed runs in a folder `reference` are left out where there are others.
     """
     if not path.is_dir():
@@ -62,24 +62,14 @@ def newest(path: Path) -> list[Path]:
         is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
         (runs.setdefault(file.parent, []) if is_run else kept).append(file)
     for of_folder in runs.values():
-        kept += _newest_run(of_folder)
+        newest_id = _run_id(of_folder[-1])
+        kept += [file for file in of_folder if _run_id(file) == newest_id]
     return sorted(kept) or [path]
 
 
-def _newest_run(files: Sequence[Path]) -> list[Path]:
-    """All files of the newest run among these, which are in order of time.
-
-    Shards begin at times of their own: the newest of each part, of one commit and as many parts, are a run.
-    """
-    told: dict[Path, tuple[object, str, str]] = {}
-    for file in files:
-        began, _, rest = file.stem.partition("-")
-        shard = re.search(r"-s([0-9]+)of([0-9]+)\b", rest)
-        part, parts = shard.groups() if shard else ("1", "1")
-        told[file] = (re.split("[-.]", rest)[0], parts), part, began
-    newest_kind = told[files[-1]][0]
-    last = {part: began for kind, part, began in told.values() if kind == newest_kind}
-    return [file for file, (kind, part, began) in told.items() if kind == newest_kind and last[part] == began]
+def _run_id(file: Path) -> list[str]:
+    """When a file's run began, and its commit."""
+    return re.split("[-.]", file.stem)[:2]
 
 
 def page_file(to: Path | None, usual: Path) -> Path:

@@ -70,8 +70,10 @@ def site(
     reference, imported = ROOT / "results" / "reference", ROOT / "results" / "imported"
     whole = any(imported.rglob("*.parquet"))
     public = [imported] if whole else [reference / "public", reference / "engines"]
-    with stages() as say, writing("the site"):
-        size, count = index.write(_read(results or [*public, reference / "core"], say), to, say)
+    with stages() as say:
+        shown = _read(results or [*public, reference / "core"], say)
+        with writing("the site"):
+            size, count = index.write(shown, to, say)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 

@@ -112,7 +112,10 @@ def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str
     operators = sorted(points["operator"].unique())
     if 1 < len(operators) <= MOST_ENTRIES:
         return "operator", {name: (name.replace("_", " "), style.of_operator(name)) for name in operators}
-    return "implementation", style.grouped(sorted(points["implementation"].unique()), most)
+    by_points = (
+        points["implementation"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    )
+    return "implementation", style.grouped([*by_points.index], most)
 
 
 def _points(

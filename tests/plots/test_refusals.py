@@ -94,14 +94,12 @@ def test_of_a_folder_the_newest_run_of_each_device_is_drawn(tmp_path: Path) -> N
 
 
 def test_all_files_of_the_newest_run_are_drawn(tmp_path: Path) -> None:
-    """Rows that were saved after a kill, GPUs that were measured together, shards, which begin one by one."""
+    """Rows that were saved after a kill, and GPUs that were measured together."""
     runs = {
         "killed": ["20260102T000000Z-b", "20260102T000000Z-b.rest", "20260102T000000Z-b.rest-2"],
         "gpus": ["20260102T000000Z-b-gpu0", "20260102T000000Z-b-gpu1"],
-        "shards": ["20260102T000000Z-b-s1of3", "20260102T000007Z-b-s3of3", "20260103T000000Z-b-s2of3-2"],
     }
-    old = ["20260101T000000Z-b", "20260101T000000Z-b-s1of3", "20260101T000000Z-b-gpu0"]
-    old += ["20260101T000000Z-a.rest", "20260101T000000Z-a-s3of3", "20260102T000000Z-c-s1of4", "2026-03"]
+    old = ["20260101T000000Z-b", "20260101T000000Z-b-gpu0", "20260101T000000Z-a.rest", "2026-03"]
     for folder, names in runs.items():
         (tmp_path / folder).mkdir()
         for name in (*names, *(other for other in old if other < names[0])):
