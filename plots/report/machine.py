@@ -86,7 +86,6 @@ def _lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
         ("measured", [_span(run) for run in runs]),
         ("cores or SMs", [str(run.rows[0].sm_count) for run in runs]),
         ("last-level cache", [memory_text(run.rows[0].cache_byte) for run in runs]),
-        ("datasheet", [_stated(run) for run in runs]),
     ]
     # The device stands above; a fact that repeats it would only be longer.
     facts = [fact for fact in FACTS if fact.name != "device"]
@@ -168,18 +167,6 @@ def _span(run: DeviceRun) -> str:
     first, last = (moment[:16].replace("T", " ") for moment in (moments[0], moments[-1]))
     until = last[11:] if last[:10] == first[:10] else last
     return f"{first} to {until} UTC" if until != first[11:] else f"{first} UTC"
-
-
-def _stated(run: DeviceRun) -> str:
-    """What the datasheet promises."""
-    sheet = run.datasheet
-    if sheet is None:
-        return ""
-    stated = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
-    for dtype in sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"}):
-        if peak := sheet.peak_flop_per_s("matrix", dtype):
-            stated.append(f"{amount_text(peak, 'FLOP/s')} in {dtype}")
-    return ", ".join(stated)
 
 
 def _values(run: DeviceRun, facts: Sequence[Fact]) -> Iterator[str]:

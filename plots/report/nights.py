@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ from bench.judge.history.change_points import change_points
 from bench.judge.history.load import histories
 from bench.judge.history.series import History
 from bench.judge.history.steps import BOUNDS, JudgedHistory, Step, judged
-from plots.base import style
+from plots.base import scale, style
 from plots.report.section import Results, Section, filled, svg
 
 MOST_NIGHTS = 120
@@ -164,18 +165,18 @@ def _series(found: JudgedHistory, step: Step) -> Markup:
     with style.look():
         figure, axes = _axes(history)
         log, doubted = history.log_s[step.row], history.doubted[step.row]
-        scale, unit = _unit(float(np.nanmedian(log)))
+        factor, unit = scale.scaled(pd.Series(np.exp(log)), "s")
         nights = np.arange(len(log))
         color = style.of_implementation(str(history.series.iloc[step.row]["implementation"])).color
-        axes.plot(nights[~doubted], np.exp(log[~doubted]) * scale, "o", color=color, markersize=4)
-        axes.plot(nights[doubted], np.exp(log[doubted]) * scale, "o", color=color, markersize=4, mfc="none")
+        axes.plot(nights[~doubted], np.exp(log[~doubted]) * factor, "o", color=color, markersize=4)
+        axes.plot(nights[doubted], np.exp(log[doubted]) * factor, "o", color=color, markersize=4, mfc="none")
         segments = [night.segment for night in history.nights]
         sound = np.where(doubted, np.nan, log)
         starts = {at for at in nights[1:] if segments[at] != segments[at - 1]}
         points = sorted({0, step.began, *starts, *change_points(sound, segments), len(log)})
         for begin, end in pairwise(points):
             if np.isfinite(sound[begin:end]).any():
-                level = np.exp(np.nanmedian(sound[begin:end])) * scale
+                level = np.exp(np.nanmedian(sound[begin:end])) * factor
                 axes.plot([begin - 0.4, end - 0.6], [level, level], color=color, linewidth=2)
                 if end == step.began:
                     ends = level * np.exp([-step.noise, step.noise])
@@ -188,14 +189,6 @@ def _series(found: JudgedHistory, step: Step) -> Markup:
         f"Duration of {step.name} by night; it changed by {change_text(step.change.ratio)}, and the vertical "
         "line is the night that raised it",
     )
-
-
-def _unit(log_s: float) -> tuple[float, str]:
-    scale, unit = next(
-        (pair for pair in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if math.exp(log_s) * pair[0] >= 1),
-        (1e6, "µs"),
-    )
-    return scale, unit
 
 
 def _machine(found: JudgedHistory) -> Markup:
