@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from bench.cli.run_lines import busy_line
+from bench.cli.run_lines import WHILE_BUSY, busy_line
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.format import duration_text
@@ -39,7 +39,8 @@ def wait_until_quiet(
         if not typer.confirm(f"{busy}. Measure all the same?"):
             raise UserError(f"not measured: {run.device} is busy")
     else:
-        say(f"{busy}; waiting up to {duration_text(left_s)} for it to be quiet")
+        why = busy.removesuffix(f"; {WHILE_BUSY}")  # which the run says if it begins all the same
+        say(f"{why}; waiting up to {duration_text(left_s)} for it to be quiet")
     while busy and left_s > 0 and not sys.stdin.isatty():
         run.others = OtherProcesses()
         sleep(LOOK_S)
