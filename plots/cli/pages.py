@@ -85,4 +85,4 @@ def _read(results: Sequence[Path], say: Callable[[str], object]) -> Shown:
     runs, sweeps = newest_runs(results, say, untimed=True)
     say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
     judged = judged_rows(runs, sweeps, remark)
-    return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file(), remark)
+    return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file())

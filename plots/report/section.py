@@ -51,8 +51,6 @@ class Results:
     """Verdicts on the guides' rules, with the runs that were judged together."""
     known: Callable[[str], bool]
     """Whether this checkout has a sweep of this name."""
-    say: Callable[[str], object]
-    """Takes remarks of a sentence each, such as on files that cannot be read."""
 
     @property
     def whose(self) -> str:

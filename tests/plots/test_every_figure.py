@@ -70,10 +70,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
         return alone | {f"compared/{stem}": page for stem, page in together}
 
 
-def test_every_kind_is_there(pages: dict[str, Page]) -> None:
-    assert {*STEMS} <= {*pages}
-
-
 def boxes(figure: Figure) -> list[tuple[str, Any]]:
     """What every text around the axes, every panel with its labels, and the legend cover."""
     canvas = FigureCanvasAgg(figure)

@@ -251,13 +251,6 @@ def test_several_devices_begin_with_their_speed_ups(tmp_path: Path) -> None:
     assert 'id="devices"' not in page_of(tmp_path / "h100-sxm.parquet", (devices.section,))
 
 
-def test_the_page_of_public_gpus_decides_what_the_command_decides(tmp_path: Path) -> None:
-    judged = verdicts([PUBLIC / "nvidia-h200"], kernels.problem, print, print)
-    words = Counter(each.verdict for each in judged)
-    text = page_of(PUBLIC / "nvidia-h200", (claims.section,))
-    assert words["SUPPORTED"] > 3 and words_of(section(text, "rules")) == words
-
-
 def test_what_a_datasheet_alone_promises_is_no_number_of_a_device(tmp_path: Path) -> None:
     cards = (
         page_of(PUBLIC / "nvidia-h200", (the_machine.section,)).split('class="numbers"')[1].split("</dl>")[0]
