@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +15,8 @@ from bench.cli.application import left_out, remark
 from bench.device.datasheet import find_datasheet
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
-from bench.judge.frame import DeviceRun, load, read
-from bench.store.parquet import Sweeps, read_sweeps
+from bench.judge.frame import DeviceRun, load
+from bench.store.parquet import Sweeps, read_sweeps, tables
 from bench.store.schema import RunKey
 
 COMPARED = "compared"
@@ -106,8 +106,8 @@ def load_runs(
             remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
     devices = {run.device for run in runs}
     if len(devices) > 1:  # `load` puts them in alphabetical order
-        named = (run.device for path in results for run in _readable(path) if run.device in devices)
-        first = next(named)
+        read = tables(results, lambda refusal: None, ["device"])
+        first = next(name for _, table in read for name in table["device"].to_pylist() if name in devices)
         runs.sort(key=lambda run: run.device != first)
     return runs
 
@@ -125,10 +125,3 @@ def newest_runs(
     say("reading results")
     files = [file for path in results for file in newest(path)]
     return load_runs(files, calibrate_by, one_unit=True, untimed=untimed), read_sweeps(files)
-
-
-def _readable(path: Path) -> list[DeviceRun]:
-    """The runs of a file; none if it was left out already."""
-    with suppress(UserError):
-        return read([path])
-    return []
