@@ -84,10 +84,7 @@ class CaseGroup:
 
 def comparisons(cases: Sequence[Case], claims: Claims, device: Device) -> list[CaseGroup]:
     """Every comparison among these cases, in the order in which they should be measured."""
-    of_sweep: dict[str, list[Case]] = {}
-    for case in cases:
-        of_sweep.setdefault(case.sweep, []).append(case)
-    queues = [_of_sweep(mine, claims.get(name, ()), device) for name, mine in of_sweep.items()]
+    queues = [_of_sweep(of, claims.get(of[0].sweep, ()), device) for of in _alike(cases, "sweep")]
     return [each for turn in zip_longest(*queues) for each in turn if each is not None]
 
 
@@ -118,14 +115,15 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) 
         wanted = filter(entry.wants, loaded.sweep.claims)
         decided = decisive(able, wanted, device, held.loc[places])
         return [case for each in decided for case in each.cases]
-    return [case for line in _lines(able) for case in evenly(line, entry.points or len(line))]
+    lines = _alike(able, "series")
+    return [case for line in lines for case in evenly(line, entry.points or len(line))]
 
 
 def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], device: Device) -> Iterator[CaseGroup]:
     """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
         yield from decisive(cases, claims, device, expected_rows(cases, device))
-    lines = _lines(cases)
+    lines = _alike(cases, "series")  # those of the sweep's plot
     yield from (CaseGroup(tuple(evenly(line, POINTS))) for line in lines)
     yield from (CaseGroup(tuple(line)) for line in lines if len(line) > POINTS)
 
@@ -169,12 +167,12 @@ def decisive(
             yield CaseGroup(tuple(by_key[key] for key in keys), claim)
 
 
-def _lines(cases: Sequence[Case]) -> list[list[Case]]:
-    """The lines of a sweep's plot."""
-    lines: dict[str, list[Case]] = {}
+def _alike(cases: Iterable[Case], name: str) -> list[list[Case]]:
+    """The cases of each value of this attribute."""
+    values: dict[Hashable, list[Case]] = {}
     for case in cases:
-        lines.setdefault(case.series, []).append(case)
-    return list(lines.values())
+        values.setdefault(getattr(case, name), []).append(case)
+    return list(values.values())
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:

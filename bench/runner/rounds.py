@@ -11,6 +11,7 @@ Nothing forecasts what a visit costs: it is taken to cost what earlier ones took
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,7 +140,8 @@ class Rounds:
         seed: int = SEED,
     ) -> None:
         """`budget_s`: wall seconds of the whole run, None for no limit; `precision`: half-width, a share."""
-        self.device, self.settings, self.budget_s, self.precision = device, settings, budget_s, precision
+        self.device, self.settings, self.precision = device, settings, precision
+        self.budget_s = math.inf if budget_s is None else budget_s
         self._chance = random.Random(seed)
         self.failure_limit = FailureLimit()
         self._prices = Prices()
@@ -225,13 +227,11 @@ class Rounds:
     def _has_room(self, comparison: CaseGroup) -> bool:
         """Whether the budget holds two visits to these cases, after a second one to all that was begun."""
         fresh = [case for case in self._unvisited(comparison) if self._refusal(case) is None]
-        if self.budget_s is None or not fresh:
-            return True
         begun = ((self._cases.get(key), rows) for key, rows in self._rows.items())
         once = (case for case, rows in begun if case and len(rows) == 1 and _is_ok(rows[0]))
         cost_s = sum(map(self._prices.again_s, once)) + sum(map(self._prices.next_s, fresh))
         cost_s += sum(self._prices.second_s(case, self._sampling_s(case)) for case in fresh)
-        return cost_s <= self._spare_s()
+        return not fresh or cost_s <= self._spare_s()
 
     def _due(self) -> list[Case]:
         """The cases that are visited again in this round.
@@ -299,9 +299,8 @@ class Rounds:
             return CEILING_S[self.device.kind]["roof" if case.role == "roof" else "probe"]
         least_s, most_s = SAMPLING_S[self.device.kind]
         share = SAMPLING_SHARE / MOMENTS / max(1, len(self._cases))
-        share_s = most_s if self.budget_s is None else share * self.budget_s
         *_, last_s = (0.0, *(row.median_s or 0.0 for row in self._rows.get(case.key, ())))
-        return max(least_s, min(most_s, share_s), LAUNCHES * last_s)
+        return max(least_s, min(most_s, share * self.budget_s), LAUNCHES * last_s)
 
     def _refusal(self, case: Case) -> Mapping[str, Any] | None:
         """Status and reason of a first visit without a request to the worker; None if it has one."""
@@ -316,10 +315,9 @@ class Rounds:
 
     def _ceiling_has_room(self, case: Case) -> bool:
         """Whether both visits to this ceiling fit into the ceilings' share of the budget."""
-        if self.budget_s is None or not self.comparisons:
-            return True
         twice_s = self._prices.next_s(case) + self._prices.second_s(case, self._sampling_s(case))
-        return self._ceilings_s + self._roofs_s() + twice_s <= CEILINGS_SHARE * self.budget_s
+        most_s = CEILINGS_SHARE * self.budget_s if self.comparisons else math.inf
+        return self._ceilings_s + self._roofs_s() + twice_s <= most_s
 
     # ---- time
 
@@ -329,23 +327,19 @@ class Rounds:
 
     def _spare_s(self) -> float:
         """Seconds of the budget that are neither spent nor kept for the roofs at the end."""
-        if self.budget_s is None:
-            return float("inf")
         return self.budget_s - self._elapsed_s - self._restart_s - self._roofs_s()
 
     def _is_too_late(self, case: Case) -> bool:
         """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
-        if self.budget_s is None or self._refusal(case) is not None:
-            return False
-        spare_s = self._spare_s() if case.role == "measurement" else self._spare_s() + self._roofs_s()
-        return self._prices.next_s(case) > spare_s + (LATEST - 1) * self.budget_s
+        kept_s = self._roofs_s() if case.role == "measurement" else 0.0
+        late_s = self._elapsed_s + self._restart_s + self._prices.next_s(case) + kept_s
+        return late_s > LATEST * self.budget_s and self._refusal(case) is None
 
     def left(self, elapsed_s: float) -> tuple[int, float]:
         """About how many visits are to come, those that only narrow intervals apart, and their seconds."""
         count = sum(max(0, self.settings.visits - len(self._rows.get(key, ()))) for key in self._cases)
         count += sum((case.key not in self._rows) + (case.role == "roof") for case in self._ceilings)
-        seconds = count * self._prices.usual_s
-        return count, seconds if self.budget_s is None else min(seconds, max(0.0, self.budget_s - elapsed_s))
+        return count, min(count * self._prices.usual_s, max(0.0, self.budget_s - elapsed_s))
 
 
 def _is_ok(row: Measurement) -> bool:

@@ -22,7 +22,7 @@ from bench.judge.comparability import Difference, value
 from bench.judge.comparison_side import bound_of
 from bench.judge.flags import disturbances
 from bench.judge.frame import runs
-from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Flags, Floats, History, Night
+from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Floats, History, Night
 from bench.store import parquet
 from bench.store.schema import WITHOUT_SAMPLES, Measurement, RunKey
 
@@ -35,9 +35,8 @@ class _Gathered(NamedTuple):
 
     night: Night
     series: npt.NDArray[np.intp]
-    log_s: Floats
-    half: Floats
-    doubted: Flags
+    values: Floats
+    """[3, series]: ln of the median seconds, half of the interval, whether it is doubted."""
 
 
 @dataclass
@@ -94,14 +93,10 @@ def _gathered(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measureme
             row = timed[key]
             into.series[key] = len(into.described)
             into.described.append((row.dtype, bound_of(row, run.roof_of(row)), row.role != "measurement"))
-    those = timed.values()
-    return _Gathered(
-        _night(whose, rows, list(those)),
-        np.array([into.series[key] for key in timed], dtype=np.intp),
-        np.array([math.log(row.median_s or 1.0) for row in those]),
-        np.array([_own_half(row) for row in those]),
-        np.array([bool(disturbances(row)) for row in those], dtype=bool),
-    )
+    mine = list(timed.values())
+    those = [(math.log(row.median_s or 1.0), _own_half(row), bool(disturbances(row))) for row in mine]
+    series = np.array([into.series[key] for key in timed], dtype=np.intp)
+    return _Gathered(_night(whose, rows, mine), series, np.array(those).reshape(-1, 3).T)
 
 
 def _key(row: Measurement) -> _Key:
@@ -157,17 +152,12 @@ def _began(run_id: str) -> str:
 def _history(device: str, unit: str, gathered: _Nights) -> History:
     order = sorted(gathered.nights, key=lambda each: (each.night.utc, each.night.run_id, each.night.run))
     nights = _in_order([run.night for run in order])
-    shape = (len(gathered.series), len(nights))
-    log_s: Floats = np.full(shape, np.nan)
-    half: Floats = np.full(shape, np.nan)
-    doubted: Flags = np.zeros(shape, dtype=bool)
+    values: Floats = np.full((3, len(gathered.series), len(nights)), np.nan)
     for place, run in enumerate(order):
-        log_s[run.series, place] = run.log_s
-        half[run.series, place] = run.half
-        doubted[run.series, place] = run.doubted
+        values[:, run.series, place] = run.values
     table = [(*key, *of) for key, of in zip(gathered.series, gathered.described, strict=True)]
     series = pd.DataFrame(table, columns=[*KEY, "dtype", "bound", "ceiling"])
-    return History(device, gathered.name, unit, nights, series, log_s, half, doubted)
+    return History(device, gathered.name, unit, nights, series, values[0], values[1], values[2] == 1)
 
 
 def without_trials(history: History) -> History:
