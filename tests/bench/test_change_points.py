@@ -77,11 +77,6 @@ def test_constant_values() -> None:
     assert change_points(np.repeat([0.0, 0.1], 25)) == [25]
 
 
-def test_as_many_segments_as_nights() -> None:
-    with pytest.raises(ValueError, match="3 segments for 4 nights"):
-        change_points(np.zeros(4), [0, 0, 0])
-
-
 @pytest.mark.deep
 def test_the_table(chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("studies.months.SERIES", 40)

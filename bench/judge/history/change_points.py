@@ -32,11 +32,9 @@ def change_points(
     """Indices of the first night of each new level, in order; a new segment is none.
 
     `values` is one series [nights], ln, with NaN for what is missing or doubted. `segments` is the segment
-    of each night: levels are only compared within one. ValueError if they are not as many as the values.
+    of each night: levels are only compared within one.
     """
     of = np.zeros(len(values), dtype=np.int64) if segments is None else np.asarray(segments)
-    if len(of) != len(values):
-        raise ValueError(f"change_points: {len(of)} segments for {len(values)} nights")
     points: list[int] = []
     for segment in np.unique(of):
         nights = np.flatnonzero((of == segment) & np.isfinite(values))
