@@ -6,7 +6,7 @@ stands what they rest on, and how far such predictions were from measured times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,12 +73,12 @@ def learned_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> Itera
     texts: dict[str, tuple[str, str]] = {}
     for name in dict.fromkeys(case.implementation for case in cases):
         of = [case for case in cases if case.implementation == name]
-        known = operator.rows[operator.rows["implementation"] == name]
-        if len(known) < LEAST_ROWS:
-            without.append(f"{name} ({len(known)})" if len(known) else name)
+        known = operator.implemented(name)
+        if (count := len(known.rows)) < LEAST_ROWS:
+            without.append(f"{name} ({count})" if count else name)
             continue
         rows = with_parameters(unmeasured(of, wanted))
-        learned, line = learned_of(OperatorPool(pool, known), rows, wanted)
+        learned, line = learned_of(known, rows, wanted)
         evidence.append(f"{name}: {line}")
         if learned is not None:
             for case, *times in zip(of, learned.seconds, learned.low_s, learned.high_s, strict=True):
@@ -124,8 +124,12 @@ def learned_of(
     return learned, line
 
 
-def _evidence(rows: pd.DataFrame, dtypes: Iterable[str]) -> str:
-    """`900 timings of 15 GPUs (NeuSight), none of them float16`: of the data types that are predicted."""
-    counts = {dtype: int((rows["dtype"] == dtype).sum()) for dtype in dtypes}
-    told = [f", {f'{n:,}' if n else 'none'} of them {dtype}" for dtype, n in counts.items() if n < len(rows)]
-    return counts_text(rows) + "".join(told)
+def _evidence(rows: pd.DataFrame, dtypes: Collection[str]) -> str:
+    """What these types rest on: `160 timings of 2 GPUs (DeepBench) in float16 and 900 in other types`."""
+    of = rows[rows["dtype"].isin(dtypes)]
+    types, others = " and ".join(dtypes), len(rows) - len(of)
+    told = counts_text(of if len(of) else rows)
+    if others:
+        told += f" in {types} and {others:,} in other types" if len(of) else f", none of them {types}"
+    operators = sorted(rows["operator"].unique())
+    return told + (f", of {' and '.join(operators)}" if len(operators) > 1 else "")

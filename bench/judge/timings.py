@@ -17,8 +17,9 @@ from bench.format import count_text
 from bench.judge.flags import OVERHEAD
 from bench.judge.frame import DeviceRun
 from bench.model.launch_features import COLUMNS, with_parameters
-from bench.model.pooled import LEAST_ROWS, Pool, largest
+from bench.model.pooled import LEAST_ROWS, Pool
 from bench.model.predict import LEARNED
+from bench.model.reached import largest
 from bench.model.roofline import WITHOUT_ROOF
 from bench.store import parquet
 

@@ -26,12 +26,14 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.model.predict import working_set
+from bench.model.tile_wave import resident
 from bench.spec import ITEM_BYTE, PACKED
 
 COLUMNS = (
     *("device_name", "run_id", "operator", "implementation", "dtype", "arithmetic", "cache", "parameters"),
     *("source", "median_s", "clock_start_s", "flop", "byte", "byte_written", "byte_moved"),
-    *("special_functions", "product_m", "product_n", "product_k"),
+    *("special_functions", "product_m", "product_n", "product_k", "ring_byte", "flushed"),
 )
 """Columns of a result file that are read."""
 PARAMETER = "p."
@@ -48,6 +50,9 @@ MOST_THREADS = 1024
 THREADS_OF_SM = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 """Compute capability -> threads that an SM holds where that is not 2,048 (CUDA C++ Programming Guide, table
 of technical specifications)."""
+CACHED_BYTE = 25.0
+"""Bytes that an SM draws from the last-level cache in a clock: the triads of gpu-benches on an A100 (25.6)
+and a GH200 (25.9)."""
 _NO_SIZE = ("dtype",)
 
 
@@ -68,9 +73,14 @@ class Vocabulary:
         ]
         numbers = [name for name in given if _is_size(rows[name])]
         words = {
-            name: {word: i for i, word in enumerate(sorted(rows[name].astype(str).unique()))}
-            for name in ("implementation", "dtype", "cache", *(name for name in given if name not in numbers))
+            name: {word: i for i, word in enumerate(sorted(_text(rows[name]).unique()))}
+            for name in (
+                *("operator", "implementation", "dtype", "cache"),
+                *(name for name in given if name not in numbers),
+            )
         }
+        if len(words["operator"]) > 1:
+            numbers = []  # each has its own; what products have in common are their sides
         return cls(tuple(numbers), {name: known for name, known in words.items() if len(known) > 1})
 
 
@@ -83,11 +93,16 @@ def with_parameters(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def features(
-    rows: pd.DataFrame, sheets: Mapping[str, Datasheet], shares: Mapping[str, float], vocabulary: Vocabulary
+    rows: pd.DataFrame,
+    sheets: Mapping[str, Datasheet],
+    shares: Mapping[str, float],
+    paid: Mapping[tuple[str, str, str], float],
+    vocabulary: Vocabulary,
 ) -> tuple[pd.DataFrame, pd.Series]:
     """(features, a column each; base in seconds) of rows of one operator, with columns of parameters.
 
-    `sheets` and `shares` (of the datasheet's bandwidth, as a copy reaches it) are by device name.
+    `sheets` and `shares` (of the datasheet's bandwidth, as a copy reaches it) are by device name; `paid`
+    is the share of the peak that power pays, by device name, arithmetic and data type, where it is not 1.
     """
     gpu = pd.DataFrame({name: _facts(sheet) for name, sheet in sheets.items()}).T.astype(float)
     gpu = gpu.loc[rows["device_name"]].set_index(rows.index)
@@ -98,12 +113,18 @@ def features(
     by_blocks = np.minimum(_blocks(rows), gpu["sm"]) * np.maximum(
         DRAWN_SHARE * reached / gpu["sm"], DRAWN_BYTE * gpu["clock"]
     )
-    moving_s, computing_s = rows["byte_moved"] / np.minimum(reached, by_blocks), rows["flop"] / peak
+    kinds = zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True)
+    share = pd.Series([paid.get(kind, 1.0) for kind in kinds], index=rows.index)
+    drawn = np.minimum(reached, by_blocks)
+    inside = np.where(rows["product_m"].isna(), resident(working_set(rows) / gpu["cache"], 1.0), 0.0)
+    cached = np.maximum(CACHED_BYTE * gpu["sm"] * gpu["clock"], drawn)
+    moving_s = rows["byte_moved"] * (inside / cached + (1 - inside) / drawn)
+    computing_s = rows["flop"] / (peak * share)
     base = start_s + np.maximum(moving_s, computing_s)
     byte = rows["byte_moved"].clip(lower=1)
     features: dict[str, pd.Series] = {name: _log(rows[name]) for name in vocabulary.sizes}
     for name, words in vocabulary.words.items():
-        features[f"is {name}"] = rows[name].astype(str).map(words).fillna(-1)
+        features[f"is {name}"] = _text(rows[name]).map(words).fillna(-1)
     features |= {
         "base": _log(base),
         "computing to moving": _log((computing_s / moving_s).clip(lower=1e-6)),
@@ -141,7 +162,7 @@ def near(table: pd.DataFrame) -> list[str]:
     """The features by which launches of one device resemble each other: sizes, words and their time."""
     by = ("base", "computing to moving", "bytes to cache", "unaligned")
     names = map(str, table.columns)
-    return [name for name in names if name.startswith((PARAMETER, "is ")) or name in by]
+    return [name for name in names if name.startswith((PARAMETER, "is ", "product")) or name in by]
 
 
 def _facts(sheet: Datasheet) -> dict[str, float]:
@@ -230,6 +251,10 @@ def _of_products(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict
 def _is_size(column: pd.Series) -> bool:
     values = column.dropna().unique().tolist()
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _text(column: pd.Series) -> pd.Series:
+    return column.astype(object).fillna("").astype(str)
 
 
 def _log(column: pd.Series) -> pd.Series:

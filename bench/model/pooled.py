@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.model.launch_features import START_S, Vocabulary, features, near, with_parameters
+from bench.model.launch_features import Vocabulary, features, near, with_parameters
+from bench.model.reached import Reached, apart, largest
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -47,22 +48,10 @@ FOLDS = 5
 UNLIKE_GENERATION, UNLIKE_CACHE, UNLIKE_MEMORY, UNLIKE_MAKER = 1.0, 0.3, 0.5, 0.05
 """What a GPU counts: exp(-difference of compute capabilities), and factors for another first-level cache,
 memory and maker."""
-FIRST_CACHED = 7.0
-"""Compute capability since which the first-level cache keeps what a kernel loads (Volta tuning guide)."""
-LARGEST, CACHES = 16, 8
-"""Launches of a GPU that say what its memory reaches: the largest, of so many caches at least."""
-STREAMING = ("activations", "elementwise")
-"""Operators whose launches go through memory once, whatever they compute, but for a power."""
-USUAL_SHARE = 0.85
-"""Share of the datasheet's bandwidth, where no GPU was timed."""
-
-
-def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
-    """The rows of each GPU that say what its memory reaches; `sheets` are by device name."""
-    cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in sheets.items()})
-    streaming = rows["operator"].isin(STREAMING) & ~rows["parameters"].str.contains('"power"')
-    streams = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values("byte_moved", kind="stable")
-    return streams.groupby("device_name", sort=False).tail(LARGEST).index
+KIN: Mapping[str, Sequence[str]] = {"linear": ["gemm"]}
+"""Operator -> others that it learns from too."""
+FIRST_CACHED = 7
+"""Major compute capability since which the first-level cache keeps what is loaded (Volta tuning guide)."""
 
 
 class PooledPrediction(NamedTuple):
@@ -89,27 +78,9 @@ class Pool:
         return largest(self.rows, self.sheets)
 
     @cached_property
-    def reached(self) -> Mapping[str, float]:
-        """Device name -> share of the datasheet's bandwidth that its largest launches reach."""
-        largest = self.rows.loc[self.largest]
-        bandwidth = (
-            largest["device_name"]
-            .map({name: sheet.bandwidth_byte_per_s for name, sheet in self.sheets.items()})
-            .astype(float)
-        )
-        working_s = largest["median_s"] - largest["clock_start_s"].astype(float).fillna(START_S)
-        shares = (largest["byte_moved"] / bandwidth / working_s).groupby(largest["device_name"]).median()
-        return {str(name): float(share) for name, share in shares.items() if share > 0}
-
-    def share(self, sheet: Datasheet, known: Mapping[str, float]) -> float:
-        """What a GPU is expected to reach: the median of those known with the same maker and memory."""
-        alike = [
-            share
-            for name, share in known.items()
-            if (of := self.sheets[name]).memory_type == sheet.memory_type
-            and (of.capability is None) == (sheet.capability is None)
-        ]
-        return float(np.median(alike or list(known.values()) or [USUAL_SHARE]))
+    def reached(self) -> Reached:
+        """What they say of memory and power."""
+        return Reached.of(self.rows, self.sheets)
 
     @cached_property
     def _operators(self) -> dict[str, OperatorPool]:
@@ -118,8 +89,8 @@ class Pool:
     def of(self, operator: str) -> OperatorPool:
         """What it knows of one operator."""
         if operator not in self._operators:
-            rows = with_parameters(self.rows[self.rows["operator"] == operator])
-            self._operators[operator] = OperatorPool(self, rows)
+            rows = with_parameters(self.rows[self.rows["operator"].isin([operator, *KIN.get(operator, ())])])
+            self._operators[operator] = OperatorPool(self, rows[rows["operator"] == operator], rows)
         return self._operators[operator]
 
 
@@ -129,11 +100,18 @@ class OperatorPool:
 
     pool: Pool
     rows: pd.DataFrame
+    family: pd.DataFrame
+    """Its rows, and those of the operators that it learns from too."""
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of all its rows."""
-        return Vocabulary.of(self.rows)
+        """The vocabulary of all that it learns from."""
+        return Vocabulary.of(self.family)
+
+    def implemented(self, name: str) -> OperatorPool:
+        """The timings of one implementation."""
+        rows, family = (some[some["implementation"] == name] for some in (self.rows, self.family))
+        return OperatorPool(self.pool, rows, family)
 
     def own(self, wanted: Datasheet) -> pd.DataFrame:
         """The rows of this GPU."""
@@ -141,7 +119,7 @@ class OperatorPool:
 
     def others(self, wanted: Datasheet) -> pd.DataFrame:
         """The rows of all other GPUs."""
-        return self.rows[~self.rows["device_name"].isin(wanted.match)]
+        return self.family[~self.family["device_name"].isin(wanted.match)]
 
     def unseen(self, wanted: Datasheet, rows: pd.DataFrame) -> PooledPrediction | None:
         """Launches of a GPU by timings of all others. None if there are none.
@@ -151,10 +129,19 @@ class OperatorPool:
         others = self.others(wanted)
         if not len(others):
             return None
-        known = {name: s for name, s in self.pool.reached.items() if name not in wanted.match}
+        known = self.pool.reached.without(wanted.match)
         prediction = _Forest.of(self, others, known, wanted).predict(rows, wanted)
-        width, error = self._left_out(others, known, wanted)
-        half = width * (prediction.disagreement + prediction.spread)
+        off = self._left_out(others, known, wanted)
+        halves = {
+            dtype: _quantile((of["log"].abs() / of["scale"]).to_numpy(), of["weight"].to_numpy())
+            for dtype, of in off.groupby("dtype")
+        }
+        half = prediction.scale * np.array(
+            [halves.get(dtype, np.nan) for dtype in rows["dtype"]], dtype=float
+        )
+        error = (
+            float(np.average(np.abs(np.expm1(off["log"])), weights=off["weight"])) if len(off) else math.nan
+        )
         return _learned(prediction.base, prediction.log, half, error)
 
     def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> PooledPrediction:
@@ -183,43 +170,49 @@ class OperatorPool:
         distances = KMeans(count, n_init=1, random_state=0).fit(at).transform(at)
         return rows.index[np.unique(distances.argmin(axis=0))]
 
-    def _left_out(
-        self, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet
-    ) -> tuple[float, float]:
-        """(quantile of errors over disagreement, mean error) of GPUs left out in turn.
+    def _left_out(self, rows: pd.DataFrame, known: Reached, wanted: Datasheet) -> pd.DataFrame:
+        """What GPUs left out in turn were off by: log, scale, dtype, weight; no row where there is one GPU.
 
-        Each counts as it is like the wanted one. NaN where there is only one GPU.
+        Each is left out with all that resemble it more than any resembles the wanted one, and counts as it
+        is like that.
         """
+        import pandas as pd
+        from scipy.sparse.csgraph import connected_components
         from sklearn.model_selection import GroupKFold
 
         rows = _some(rows)
-        names = rows["device_name"]
-        if names.nunique() < 2:
-            return math.nan, math.nan
-        errors, scaled, weights = [], [], []
-        for learned, left_out in GroupKFold(min(FOLDS, names.nunique())).split(rows, groups=names):
+        names = sorted(rows["device_name"].unique())
+        sheets = [self.pool.sheets[name] for name in names]
+        nearest = max(_like(sheet, wanted) for sheet in sheets)
+        groups, of = connected_components(np.array([[_like(a, b) > nearest for a in sheets] for b in sheets]))
+        if groups < 2:
+            groups, of = len(names), range(len(names))
+        if groups < 2:
+            return pd.DataFrame(columns=["log", "scale", "dtype", "weight"])
+        off = []
+        folds = GroupKFold(min(FOLDS, groups))
+        for learned, left_out in folds.split(
+            rows, groups=rows["device_name"].map(dict(zip(names, of, strict=True)))
+        ):
             unseen = rows.iloc[left_out]
-            without = {name: share for name, share in known.items() if name not in set(unseen["device_name"])}
-            forest = _Forest.of(self, rows.iloc[learned], without, wanted)
+            forest = _Forest.of(self, rows.iloc[learned], known.without(set(unseen["device_name"])), wanted)
             for name, of_device in unseen.groupby("device_name"):
                 sheet = self.pool.sheets[str(name)]
                 prediction = forest.predict(of_device, sheet)
-                off = prediction.log - np.log(of_device["median_s"].to_numpy(dtype=float) / prediction.base)
-                errors.append(np.abs(np.expm1(off)))
-                scaled.append(np.abs(off) / (prediction.disagreement + prediction.spread))
-                weights.append(np.full(len(off), _like(sheet, wanted) / len(off)))
-        weight = np.concatenate(weights)
-        error = float(np.average(np.concatenate(errors), weights=weight))
-        return _quantile(np.concatenate(scaled), weight), error
+                log = prediction.log - np.log(of_device["median_s"].to_numpy(dtype=float) / prediction.base)
+                weight = _like(sheet, wanted) / len(log)
+                told = {"log": log, "scale": prediction.scale, "dtype": of_device["dtype"], "weight": weight}
+                off.append(pd.DataFrame(told))
+        return pd.concat(off)
 
 
 class _PooledResult(NamedTuple):
-    """Predictions of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
+    """Predictions of launches [n]: base in seconds, expected log(t / base), how far the trees disagree."""
 
     base: Floats
     log: Floats
-    disagreement: Floats
-    spread: float
+    scale: Floats
+    """The trees' disagreement, and what is usual added to each, so that none is certain."""
     features: Floats
     """[n, k]: what tells launches of one device apart."""
     weights: Floats
@@ -232,15 +225,14 @@ class _Forest:
 
     of_operator: OperatorPool
     trees: ExtraTreesRegressor
-    known: Mapping[str, float]
+    known: Reached
     spread: float
-    """The usual disagreement of the trees, in logarithms: added to each, so that none is certain."""
+    """The usual disagreement of the trees, in logarithms."""
 
     @classmethod
-    def of(
-        cls, operator: OperatorPool, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet
-    ) -> _Forest:
+    def of(cls, operator: OperatorPool, rows: pd.DataFrame, known: Reached, wanted: Datasheet) -> _Forest:
         rows = _some(rows)
+        known = known.learning(rows)
         sheets = operator.pool.sheets
         at, base = _features(operator, rows, known)
         left = np.log(rows["median_s"].to_numpy(dtype=float) / base)
@@ -260,7 +252,7 @@ class _Forest:
         # What the trees split by, and where they end: launches alike in these are alike in what is left.
         importance = self.trees.feature_importances_
         weights = np.append(np.sqrt(importance / (importance.max() or 1.0)), 1.0)
-        return _PooledResult(base, log, disagreement, self.spread, np.column_stack([at, log]), weights)
+        return _PooledResult(base, log, disagreement + self.spread, np.column_stack([at, log]), weights)
 
 
 def grown(at: Floats, left: Floats, weights: Floats) -> ExtraTreesRegressor:
@@ -283,42 +275,43 @@ def _mean_and_deviation(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats
     return trees.mean(axis=0), trees.std(axis=0)
 
 
-def _base(
-    operator: OperatorPool, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet
-) -> _PooledResult:
+def _base(operator: OperatorPool, rows: pd.DataFrame, known: Reached, wanted: Datasheet) -> _PooledResult:
     """Launches of a GPU of which nothing is learned."""
     at, base = _features(operator, rows, known, wanted)
     nothing, telling = np.zeros(len(rows)), at[near(at)].to_numpy(dtype=float)
-    return _PooledResult(base, nothing, nothing, 0.0, telling, np.ones(telling.shape[1]))
+    return _PooledResult(base, nothing, nothing, telling, np.ones(telling.shape[1]))
 
 
 def _features(
-    operator: OperatorPool, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet | None = None
+    operator: OperatorPool, rows: pd.DataFrame, known: Reached, wanted: Datasheet | None = None
 ) -> tuple[pd.DataFrame, Floats]:
     pool = operator.pool
     names = rows["device_name"].unique()
     sheets = {name: wanted or pool.sheets[name] for name in names}
-    shares = {name: known.get(name) or pool.share(sheets[name], known) for name in names}
-    at, base = features(rows.reindex(columns=operator.rows.columns), sheets, shares, operator.vocabulary)
+    shares = {name: known.share(sheets[name]) for name in names}
+    given = rows.reindex(columns=operator.family.columns)
+    kinds = set(zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True))
+    paid = {kind: known.paid(sheets[kind[0]], *kind[1:]) for kind in kinds} if wanted else {}
+    at, base = features(given, sheets, shares, paid, operator.vocabulary)
     return at, base.to_numpy(dtype=float)
 
 
 def _some(rows: pd.DataFrame) -> pd.DataFrame:
     """At most ROWS_OF_A_SOURCE rows of each GPU and source, drawn with a fixed seed."""
     shuffled = rows.sample(frac=1.0, random_state=0)
-    return shuffled[shuffled.groupby(["device_name", "run_id"]).cumcount() < ROWS_OF_A_SOURCE].sort_index()
+    return shuffled[
+        shuffled.groupby(["device_name", "run_id", "operator"]).cumcount() < ROWS_OF_A_SOURCE
+    ].sort_index()
 
 
 def _like(sheet: Datasheet, other: Datasheet) -> float:
     """How much a GPU counts for another, 0 to 1."""
-    if (sheet.capability is None) != (other.capability is None):
+    if math.isinf(distance := apart(sheet, other)):
         return UNLIKE_MAKER
-    first, second = (
-        major + minor / 10 for major, minor in (sheet.capability or (0, 0), other.capability or (0, 0))
-    )
-    cache = 1.0 if (first < FIRST_CACHED) == (second < FIRST_CACHED) else UNLIKE_CACHE
+    cached = {(of.capability or (0, 0))[0] < FIRST_CACHED for of in (sheet, other)}
+    cache = 1.0 if len(cached) == 1 else UNLIKE_CACHE
     memory = 1.0 if (sheet.memory_type == "HBM") == (other.memory_type == "HBM") else UNLIKE_MEMORY
-    return cache * memory * math.exp(-UNLIKE_GENERATION * abs(first - second))
+    return cache * memory * math.exp(-UNLIKE_GENERATION * distance)
 
 
 def _standardized(at: Floats, by: Floats, weights: Floats) -> Floats:

@@ -281,10 +281,10 @@ def products(rows: pd.DataFrame) -> Products:
     byte, _ = rows_traffic(rows)
     quantizing = (rows["operator"] == "quantized_linear").to_numpy()
     beside = np.where(quantizing, (rows["byte_moved"] - rows["byte"]).to_numpy(dtype=float), 0.0)
-    return Products(m, n, k, item, byte - beside, _working_set(rows), beside)
+    return Products(m, n, k, item, byte - beside, working_set(rows), beside)
 
 
-def _working_set(rows: pd.DataFrame) -> Floats:
+def working_set(rows: pd.DataFrame) -> Floats:
     """Bytes that launches go through before they come back; infinite where the cache is flushed or cold."""
     ring = rows["ring_byte"].astype(float)
     known = ring.where(ring.notna(), rows["byte"].astype(float).where(rows["cache"] == "warm", np.inf))
@@ -338,9 +338,9 @@ def _predict_others(
     second_per_byte = ceilings.second_per_byte(share)
     if second_per_byte is None:
         return
-    working_set = _working_set(rows)
-    inside = resident(working_set, max(float(rows["cache_byte"].iloc[0]), 1.0))
-    held = ceilings.cached_byte_per_s(np.where(np.isfinite(working_set), working_set, 1.0))
+    ring = working_set(rows)
+    inside = resident(ring, max(float(rows["cache_byte"].iloc[0]), 1.0))
+    held = ceilings.cached_byte_per_s(np.where(np.isfinite(ring), ring, 1.0))
     if held is None:
         inside, held = np.zeros_like(inside), np.ones_like(inside)
     in_cache, in_memory = inside * byte / held, (1.0 - inside) * byte * second_per_byte

@@ -19,7 +19,8 @@ from bench.judge.frame import read
 from bench.judge.timings import pool, read_pool, with_learned
 from bench.model import pooled
 from bench.model.launch_features import START_S
-from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
+from bench.model.pooled import CALIBRATING, LEAST_ROWS, Pool
+from bench.model.reached import LARGEST
 from bench.spec import Problem, parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
@@ -64,8 +65,8 @@ def distinct_rows(count: int) -> list[int]:
     return random.sample(range(40_000, 200_001), count)
 
 
-def timed(device: str, problem: Problem, seconds: float) -> Measurement:
-    facts = problem.facts("aten") | {"parameters": parameters_text(problem.parameters())}
+def timed(device: str, problem: Problem, seconds: float, implementation: str = "aten") -> Measurement:
+    facts = problem.facts(implementation) | {"parameters": parameters_text(problem.parameters())}
     who = {"device": device.lower().replace(" ", "-"), "device_name": device, "device_kind": "cuda"}
     return row(
         **facts, **who, run_id="somebody", source="Somebody; a paper", clock_start_s=None, median_s=seconds
@@ -157,11 +158,38 @@ def copies(device: str, share: float) -> list[Measurement]:
 def test_what_memory_reaches_is_that_of_the_largest_launches_or_of_gpus_with_such_memory() -> None:
     shares = {"Tesla V100-PCIE-32GB": 0.9, "NVIDIA H200": 0.8, "Tesla T4": 0.6, "AMD Instinct MI100": 0.5}
     known = pool_of([one for device, share in shares.items() for one in copies(device, share)])
-    assert known.reached == pytest.approx(shares)
+    assert known.reached.shares == pytest.approx(shares)
     assert len(known.largest) == LARGEST * len(shares)
-    assert known.share(sheet_of(OWN), known.reached) == pytest.approx(0.85)  # HBM: between the two
-    assert known.share(sheet_of("NVIDIA L4"), known.reached) == pytest.approx(0.6)  # GDDR with ECC
-    assert known.share(sheet_of("AMD Instinct MI210"), known.reached) == pytest.approx(0.5)
+    assert known.reached.share(sheet_of(OWN)) == pytest.approx(0.85)  # HBM: between the two
+    assert known.reached.share(sheet_of("NVIDIA L4")) == pytest.approx(0.6)  # GDDR with ECC
+    assert known.reached.share(sheet_of("AMD Instinct MI210")) == pytest.approx(0.5)
+
+
+def product(device: str, operator: str, dtype: str) -> Measurement:
+    """A product at nine tenths of the peak, or at what the power limit pays with 7 pJ an operation."""
+    m, n, k = (random.choice([1024, 2048, 3072, 4096, 6144, 8192]) for _ in range(3))
+    sides = {"linear": {"batch": m, "outputs": n, "inputs": k, "bias": False, "direction": "forward"}}
+    sizes = sides.get(operator, {"m": m, "n": n, "k": k, "layout": "NT", "beta": 0, "pitch": "tight"})
+    problem = kernels.problem(operator)(dtype=dtype, **sizes)
+    sheet = sheet_of(device)
+    peak = sheet.peak_flop_per_s("matrix", dtype)
+    assert peak and sheet.power_w
+    rate = min(0.9 * peak, sheet.power_w / 7e-12) if dtype == "float32" else 0.9 * peak
+    return timed(device, problem, START_S + problem.flop / rate, "cublas")
+
+
+def test_a_linear_layer_on_a_card_of_less_power_than_any_that_was_timed() -> None:
+    """By linear layers of GPUs unlike it, and by products of an L40S, which its power limits as well."""
+    made = [product(device, "linear", "float32") for device in GPUS[:3] for _ in range(60)]
+    made += [product(device, "gemm", "float32") for device in (*GPUS[:3], "NVIDIA L40S") for _ in range(60)]
+    known = pool_of(made).of("linear")
+    asked = pool_of([product("NVIDIA L4", "linear", "float32") for _ in range(40)]).of("linear").rows
+    learned = known.unseen(sheet_of("NVIDIA L4"), asked)
+    assert learned is not None and error(learned.seconds, asked) < 0.33
+    # No type but the timed ones has an interval.
+    other = asked.assign(dtype="bfloat16")
+    unlike = known.unseen(sheet_of("NVIDIA L4"), other)
+    assert unlike is not None and np.isfinite(learned.high_s).all() and np.isnan(unlike.high_s).all()
 
 
 def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
