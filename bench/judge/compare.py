@@ -234,7 +234,7 @@ def _judged(
 def _tells_little(row: Measurement) -> bool:
     """Whether a row is of one visit to a shared CPU, or of one that had not settled.
 
-    Of 13 false verdicts on the pairs of `results/reference/fresh_nights` twelve were on caches visited once.
+    Of 13 false verdicts on the pairs of `results/reference/fresh_nights` most were on caches visited once.
     """
     return row.visits == 1 and bool(row.samples_s) and (row.device_kind == "cpu" or row.settled is False)
 
