@@ -28,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -467,9 +468,9 @@ def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
     # A warm row is compared with the cache that held its data, as far as one did.
-    warm = np.flatnonzero((frame["cache"] == "warm") & frame["of_roof"].notna())
-    shares = [reached(row, run.roof_of(row)) for row in (run.rows[i] for i in warm.tolist())]
-    frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)
+    warm = (frame["cache"] == "warm") & frame["of_roof"].notna()
+    shares = [reached(row, run.roof_of(row)) for row in compress(run.rows, warm)]
+    frame.loc[warm, "of_roof"] = np.array(shares, dtype=float)
 
 
 def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -106,11 +107,11 @@ def _of_run(run: DeviceRun, label: str, known: Callable[[str], bool]) -> pd.Data
     frame = run.frame
     here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
     rows = frame[here]
-    places = np.flatnonzero(here.to_numpy()).tolist()
-    names = [row_name(run.rows[place]) for place in places]
+    measured = list(compress(run.rows, here))
+    names = [row_name(row) for row in measured]
     predicted_s = prediction_lines.best_s(rows).astype(float)
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
-    commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
+    commands = [command_again(row, known(row.sweep)) for row in measured]
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
     kept = rows[_KEPT].rename(columns={"rate_per_s": "rate"})
     return kept.assign(

@@ -171,13 +171,11 @@ def _span(run: DeviceRun) -> str:
 
 def _values(run: DeviceRun, facts: Sequence[Fact]) -> Iterator[str]:
     """The values of each fact among the timed rows of a run, at most three of them by name."""
-    told = attrgetter(*(fact.column for fact in facts))
+    kind, told = run.rows[0].device_kind, attrgetter(*(fact.column for fact in facts))
     different = list(dict.fromkeys(told(row) for row in run.rows if row.is_timed))
     for place, fact in enumerate(facts):
         values = dict.fromkeys(of_row[place] for of_row in different)
         shown = [fact.shown(value) if value is not None else fact.absent or "" for value in values]
-        texts = (
-            [text for text in dict.fromkeys(shown) if text] if run.rows[0].device_kind in fact.kinds else []
-        )
+        texts = [text for text in dict.fromkeys(shown) if text] if kind in fact.kinds else []
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield ", ".join(texts[:3]) + more
