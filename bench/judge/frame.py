@@ -28,7 +28,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -469,7 +468,7 @@ def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
     # A warm row is compared with the cache that held its data, as far as one did.
     warm = (frame["cache"] == "warm") & frame["of_roof"].notna()
-    shares = [reached(row, run.roof_of(row)) for row in compress(run.rows, warm)]
+    shares = [reached(row, run.roof_of(row)) for row in itertools.compress(run.rows, warm)]
     frame.loc[warm, "of_roof"] = np.array(shares, dtype=float)
 
 
