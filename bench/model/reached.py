@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.model.calibration import SAME_UNITS
 from bench.model.launch_features import START_S
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Reached:
 
 def _like(dtype: str) -> str:
     """The type that stands for all that the same units multiply at the same rate."""
-    return "float16" if dtype == "bfloat16" else dtype
+    return min(SAME_UNITS) if dtype in SAME_UNITS else dtype
 
 
 def apart(one: Datasheet, other: Datasheet) -> float:
