@@ -88,6 +88,8 @@ def judged_together(
                 {name: each for name, each in stored.get(run.key, {}).items() if only is None or name in only}
                 for run in of_device
             ]
+            if only is not None:  # imported files' sweeps are none of ours, and looking for them takes long
+                only = frozenset(name for name in only if not name.startswith("imported/"))
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
             sm_count = max(run.first.sm_count for run in (runs if is_imported else of_device)) or 1
             declared = _of_checkout(loaded(sm_count, only=only), own)

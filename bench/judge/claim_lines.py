@@ -258,7 +258,7 @@ def _where(table: pd.DataFrame, few: Bools) -> str:
     named = {" = ".join(names): np.array(values, dtype=object) for values, names in columns.items()}
     for name, values in named.items():
         ours, others = values[few], values[~few]
-        if all(isinstance(value, int | float) for value in values):
+        if {*map(type, values)} <= {bool, int, float}:
             if min(ours) > max(others):
                 return f"{name} of {_text(min(ours))} and more"
             if max(ours) < min(others):

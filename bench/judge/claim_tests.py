@@ -187,21 +187,38 @@ def _ratio(rows: pd.DataFrame, at: Places, test: Ratio) -> Seen:
         below = below.rename(columns={one: other, other: one})
     if pairing.how == "within":
         pairs = _within(above, below, pairing)
+    elif pairing.how == "nearest":
+        pairs = _nearest(above, below, pairing.columns[0])
     else:
         pairs = above.merge(below, on=by, suffixes=("", "_to"))
     key = rows["key"].to_numpy()
     pairs = pairs[key[pairs["place"]] != key[pairs["place_to"]]]
-    if pairing.how == "nearest" and len(pairs):  # of each case in a run, whichever of its rows
-        case = numbered(rows, pairs["place"].to_numpy(), [*RunKey._fields, "key"])
-        column = pairing.columns[0]
-        far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
-        pairs = pairs[far <= far.groupby(case).transform("min") * (1 + 1e-9)]
     first, second = pairs["place"].to_numpy(), pairs["place_to"].to_numpy()
     y, half = _numbers(rows, test.y), _numbers(rows, "run_half")
     per = _numbers(rows, test.per) if test.per else np.ones(len(rows))
     both = np.stack([first, second], axis=1).ravel()
     value = np.log(y[first] / per[first]) - np.log(y[second] / per[second])
     return _seen(value, half[first], numbered(rows, second, ["key"]), both, 2, half_to=half[second])
+
+
+def _nearest(above: pd.DataFrame, below: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Each row above with those below whose value is nearest, as a ratio; no row may be on both sides.
+
+    Of each line only the values next below and next above are looked at: a line may have thousands.
+    """
+    import pandas as pd
+
+    of, to = (side[["alike", column]].drop_duplicates().sort_values(column) for side in (above, below))
+    to = to.assign(**{f"{column}_to": to[column]})
+    sides = [pd.merge_asof(of, to, on=column, by="alike", direction=way) for way in ("backward", "forward")]
+    near = pd.concat(sides).dropna().drop_duplicates()
+    far = (np.log(near[column]) - np.log(near[f"{column}_to"])).abs()
+    near = near[far <= far.groupby([near["alike"], near[column]]).transform("min") * (1 + 1e-9)]
+    below = below[["alike", column, "place"]].add_suffix("_to")
+    pairs = above.merge(near, on=["alike", column])
+    return pairs.merge(
+        below, left_on=["alike", f"{column}_to"], right_on=["alike_to", f"{column}_to"], suffixes=("", "_to")
+    )
 
 
 def _within(above: pd.DataFrame, below: pd.DataFrame, pairing: Pair) -> pd.DataFrame:

@@ -145,6 +145,8 @@ def load_all(
 
     Raises UserError, also if two files would have the same name.
     """
+    if only is not None and not only:
+        return []
     if isinstance(paths, Path):
         files = _below(paths) if paths.is_dir() else [paths]
         if not files:
