@@ -15,6 +15,7 @@ import random
 import statistics
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,12 +195,16 @@ def _only_changed(tensor: torch.Tensor, before: torch.Tensor) -> bool:
 
 
 def _at_once(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of what is there now: on a CPU no other Python thread can begin to compute before it is made."""
+    """A copy of what is there now: on a CPU no other Python thread can begin to compute before it is made.
+
+    So its memory is Python's: torch lets other threads run while it allocates.
+    """
     if tensor.is_cuda or not tensor.numel() or not tensor.is_contiguous():
         return tensor.clone()
-    copy = torch.empty_like(tensor)
-    LIBC.memmove(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes)
-    return copy
+    memory = bytearray(tensor.nbytes)
+    copy = (ctypes.c_char * len(memory)).from_buffer(memory)
+    LIBC.memmove(ctypes.addressof(copy), tensor.data_ptr(), len(memory))
+    return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)
 
 
 def _busy(before_s: dict[threading.Thread, float]) -> str:
@@ -220,6 +225,9 @@ def _busy(before_s: dict[threading.Thread, float]) -> str:
 
 def _used_s() -> dict[threading.Thread, float]:
     """Processor seconds of this process's other Python threads, where Linux tells."""
-    paths = {each: Path(f"/proc/self/task/{each.native_id}/schedstat") for each in threading.enumerate()}
-    del paths[threading.current_thread()]
-    return {each: int(path.read_text().split()[0]) * 1e-9 for each, path in paths.items() if path.exists()}
+    used_s = {}
+    for each in {*threading.enumerate()} - {threading.current_thread()}:
+        with suppress(OSError):  # it has ended meanwhile
+            told = Path(f"/proc/self/task/{each.native_id}/schedstat").read_text()
+            used_s[each] = int(told.split()[0]) * 1e-9
+    return used_s

@@ -78,7 +78,7 @@ def test_a_rate_is_one_number_in_sentence_card_table_curve_and_roofline_with_a_w
     sentence, names = reached_sentence(run), {row_name(row): rate_text(row) for row in run.rows}
     listed = {each.name: each for each in run.roof("cold").listed()}
     listing = [line for line in ceilings_lines([run]) if line.startswith("  ")]
-    cards = dict(machine._numbers(run, machine._matrix_dtypes(run)))
+    cards = dict(machine._numbers(run))
     rates = dict(zip(map(row_name, run.rows), run.frame["rate_per_s"], strict=True))  # what curves draw
     drawn = dict(roofline.draw(run))
     for ceiling, what, figure in (
