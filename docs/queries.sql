@@ -1,7 +1,7 @@
--- Views over result files and packs for DuckDB (1.4 or later); docs/queries.md says what each has.
+-- Views over result files for DuckDB (1.4 or later); docs/queries.md says what each has.
 --
 --     cd results; duckdb -init ../docs/queries.sql           every .parquet below the current folder
---     SET VARIABLE results = ['/data/packs/*/*.parquet'];    other files, at any time
+--     SET VARIABLE results = ['/data/results/*/*.parquet'];    other files, at any time
 --
 -- Names end in their unit: _s seconds, _byte bytes. Facts come from the files, all else is derived here.
 
@@ -10,13 +10,12 @@ CREATE OR REPLACE VIEW results AS
 WITH stored AS (
     SELECT * FROM read_parquet(coalesce(getvariable('results'), ['**/*.parquet']), union_by_name = true)
     UNION ALL BY NAME
-    -- Columns that packs or older files lack: without rows, they only add the column.
+    -- Columns that older files lack: without rows, they only add the column.
     SELECT
         NULL::VARCHAR AS host, NULL::VARCHAR AS pci_bus, NULL::VARCHAR AS gpu_uuid,
         NULL::VARCHAR AS tags, NULL::VARCHAR AS source, NULL::VARCHAR AS threads_asked,
         NULL::VARCHAR AS regime, NULL::BIGINT AS concurrent_gpus, NULL::BIGINT AS byte_again,
-        NULL::BIGINT AS moved_written, NULL::DOUBLE[] AS samples_s, NULL::BIGINT[] AS visit_samples,
-        NULL::DOUBLE AS quickest_s
+        NULL::BIGINT AS moved_written, NULL::DOUBLE[] AS samples_s, NULL::BIGINT[] AS visit_samples
     WHERE false
 )
 SELECT
@@ -76,7 +75,6 @@ WITH ceiling AS (
         CASE what WHEN 'peak' THEN arithmetic || ' ' || dtype WHEN 'floor' THEN implementation END AS kind,
         CASE what WHEN 'pass' THEN round(byte_written / byte, 3) END AS written,
         coalesce(
-            quickest_s,
             quickest(samples_s, CASE
                 WHEN list_sum(visit_samples) = len(samples_s) THEN visit_samples ELSE [len(samples_s)]
             END),

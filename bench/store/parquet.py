@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
 from bench.store.records import records
-from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey
+from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,13 +31,8 @@ Sweeps = Mapping[str, Any]
 NO_SWEEPS: Sweeps = {}
 SCHEMA_KEY, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
 """Keys of a file's metadata."""
-PACK = b"roofbench.pack"
-"""Key in the metadata of a pack: several runs in one file, as releases before December 2026 wrote them."""
-SAMPLES = ".samples"
-"""Suffix of the file beside a pack that holds its lists of numbers."""
-QUICKEST = "quickest_s"
-"""Column of a pack in addition to those of the files that it was made of: `Measurement.quickest_s` of
-ceilings."""
+_PACK = b"roofbench.pack"
+"""Key in the metadata of a pack: several runs in one file, and their samples in another."""
 _MARK = b"roofseal"
 _DIGEST_BYTE = 16
 _SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
@@ -153,9 +148,9 @@ def read_sweeps(paths: Iterable[Path]) -> dict[RunKey, Sweeps]:
     """
     declared: dict[RunKey, Sweeps] = {}
     for _, table in tables(paths, lambda refusal: None, RunKey._fields):
-        for begin, sweeps, count in sweeps_of(table):
-            for key in runs_of(table.slice(begin, count)):
-                declared[key] = {**declared.get(key, {}), **sweeps}
+        sweeps = json.loads(table.schema.metadata.get(_SWEEPS, b"{}"))
+        for key in runs_of(table):
+            declared[key] = {**declared.get(key, {}), **sweeps}
     return declared
 
 
@@ -163,25 +158,6 @@ def runs_of(table: pa.Table) -> list[RunKey]:
     """The runs that have rows in a table from `tables`."""
     found = table.group_by(list(RunKey._fields), use_threads=False).aggregate([]).to_pylist()
     return list(dict.fromkeys(RunKey(run["device"], run["device_id"] or "", run["run_id"]) for run in found))
-
-
-def sweeps_of(table: pa.Table) -> Iterator[tuple[int, Sweeps, int]]:
-    """(first row, what its sweeps declared, number of rows) of a file, or of each original of a pack."""
-    metadata = table.schema.metadata
-    if PACK not in metadata:
-        yield 0, json.loads(metadata.get(_SWEEPS, b"{}")), len(table)
-        return
-    declared = json.loads(metadata[PACK])["sweeps"]
-    begin = 0
-    for original in packed_originals(table):
-        yield begin, declared[original["sweeps"]], original["rows"]
-        begin += original["rows"]
-
-
-def packed_originals(table: pa.Table) -> list[dict[str, Any]]:
-    """The files that a pack was made of, as its metadata lists them; none if it is another result file."""
-    listed: list[dict[str, Any]] = json.loads(table.schema.metadata.get(PACK, b"{}")).get("originals", [])
-    return listed
 
 
 def tables(
@@ -283,8 +259,8 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     table = _parsed(path, data, None if columns is None else set(columns))
-    if PACK in (table.schema.metadata or {}):
-        table = _with_samples(path, table, columns)
+    if _PACK in (table.schema.metadata or {}):
+        raise UserError(f"{path}: is a pack of several runs, which the release that wrote it reads")
     schema = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
@@ -312,29 +288,6 @@ def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
         raise UserError(f"{path}: not a whole parquet file ({reason})") from error
 
 
-def _with_samples(path: Path, table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
-    """A pack's rows as its originals had them: with the requested lists, from the second file.
-
-    UserError if that file is missing, or is not the one that was written with the pack.
-    """
-    if columns is None:
-        table = table.drop_columns([QUICKEST])
-    wanted = [name for name in columns or FIELDS if name not in WITHOUT_SAMPLES and name in FIELDS]
-    if not wanted:
-        return table
-    beside = path.with_suffix(SAMPLES)
-    try:
-        data = beside.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: its samples cannot be read from {beside}: {error.strerror}") from error
-    if digest(data) != json.loads(table.schema.metadata[PACK])["samples"]:
-        raise UserError(f"{beside}: is damaged, or not the file that was written with {path.name}")
-    lists = _parsed(beside, data, set(wanted))
-    for name in wanted:
-        table = table.append_column(ARROW.field(name), lists[name])
-    return table
-
-
 def sealed(data: bytes) -> bytes:
     """A whole parquet file with its seal put in."""
     cut = _footer_at(data)
@@ -353,11 +306,6 @@ def is_broken(data: bytes) -> bool:
 def _footer_at(data: bytes) -> int:
     """Offset of the footer: a parquet file's last 8 bytes are the footer's length and a magic word."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-
-
-def digest(data: bytes) -> str:
-    """The hash of bytes by which a file is known again, in hexadecimal."""
-    return _digest(data).hex()
 
 
 def _digest(data: bytes) -> bytes:
