@@ -46,7 +46,7 @@ def figures() -> Path:
 
 
 def newest(path: Path) -> list[Path]:
-    """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
+    """A file itself; of a folder the newest run of each folder below it, and every imported table.
 
     A run has several files if it had several GPUs, or if rows were recovered after a kill.
     The committed runs in a folder `reference` are left out where there are others.
@@ -58,8 +58,7 @@ def newest(path: Path) -> list[Path]:
     kept: list[Path] = []
     runs: dict[Path, list[Path]] = {}
     for file in others or files:
-        # Run ids begin with their time, packs with their month.
-        is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
+        is_run = re.match(r"[0-9]{8}T", file.stem) is not None  # with which run ids begin
         (runs.setdefault(file.parent, []) if is_run else kept).append(file)
     for of_folder in runs.values():
         newest_id = _run_id(of_folder[-1])

@@ -35,6 +35,11 @@ class Head(NamedTuple):
     ceilings: tuple[tuple[str, str, str, str], ...]
     """(name, value, interval, case) of each ceiling that was measured."""
 
+    @property
+    def trust(self) -> str:
+        """The sentence and the state, by which runs are listed together."""
+        return f"{self.sentence} {'; '.join(self.state)}"
+
 
 def section(results: Results) -> Section:
     """What the devices reach; a single one has its roofline, of several all is folded."""

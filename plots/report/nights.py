@@ -101,8 +101,12 @@ def _sentence(found: JudgedHistory) -> str:
     standing = [step for step in _open(found) if step.kind != "machine"]
     slower = sum(step.change.log > 0 for step in standing)
     segments = nights[-1].segment + 1
+    dates = len({night.utc[:10] for night in nights})
+    count = count_text(len(nights), "night")
+    if dates < len(nights):  # trials of an evening, say
+        count = f"{count_text(len(nights), 'run')} on {count_text(dates, 'day')}"
     return (
-        f"{count_text(len(nights), 'night')} from {nights[0].utc[:10]} to {nights[-1].utc[:10]}, in "
+        f"{count} from {nights[0].utc[:10]} to {nights[-1].utc[:10]}, in "
         f"{count_text(segments, 'segment')} of one driver and software each; on the last night {slower} "
         f"slower and {len(standing) - slower} faster than before, {count_text(len(found.steps), 'change')} "
         "in all"
