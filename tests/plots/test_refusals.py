@@ -99,7 +99,7 @@ def test_all_files_of_the_newest_run_are_drawn(tmp_path: Path) -> None:
         "killed": ["20260102T000000Z-b", "20260102T000000Z-b.rest", "20260102T000000Z-b.rest-2"],
         "gpus": ["20260102T000000Z-b-gpu0", "20260102T000000Z-b-gpu1"],
     }
-    old = ["20260101T000000Z-b", "20260101T000000Z-b-gpu0", "20260101T000000Z-a.rest", "2026-03"]
+    old = ["20260101T000000Z-b", "20260101T000000Z-b-gpu0", "20260101T000000Z-a.rest"]
     for folder, names in runs.items():
         (tmp_path / folder).mkdir()
         for name in (*names, *(other for other in old if other < names[0])):
