@@ -6,7 +6,6 @@ print, a colour always has its marker. Colour and marker show the implementation
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -146,11 +145,6 @@ def grouped(names: Sequence[str], most: int) -> Mapping[str, tuple[str, LineStyl
 def of_operator(name: str) -> LineStyle:
     """The look of an operator, in figures where colour and marker do not show the implementation."""
     return OPERATORS.get(name) or _other(name)
-
-
-def short_name(name: str) -> str:
-    """A device's name without those of its maker and its series."""
-    return re.sub(r"NVIDIA |GeForce |Tesla |AMD |Instinct | \(.*\)|\(R\)", "", name)
 
 
 def _other(name: str) -> LineStyle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -84,9 +83,7 @@ def draw(of: Cells, about: str) -> Page:
                 _draw(axes, x, y, of[rule, device])
     axes.set(xlim=(0, len(devices)), ylim=(len(rules), 0))
     axes.set_yticks([y + 0.5 for y in range(len(rules))], [f"{RULES[rule]}  {rule}" for rule in rules])
-    names = [re.sub("Blackwell | Server| Frontier| Edition", "", style.short_name(sheets[device].name))
-             for device in devices]  # fmt: skip
-    axes.set_xticks([x + 0.5 for x in range(len(devices))], names)
+    axes.set_xticks([x + 0.5 for x in range(len(devices))], [sheets[device].slug for device in devices])
     axes.xaxis.tick_top()
     axes.tick_params(axis="x", rotation=90)
     axes.tick_params(length=0, labelsize=8)

@@ -45,7 +45,7 @@ def test_each_rule_that_is_decided_has_a_row_and_each_gpu_that_decides_enough_a_
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         f"{RULES[rule]}  {rule}" for rule in (1, 2, 3, 4, 6)
     ]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["H100 SXM5 80 GB"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["h100_sxm5"]
     widths = Counter[tuple[int, str]]()
     flat = {int(patch.get_y()) for patch in axes.patches if patch.get_height() < 0.5}
     assert flat == {2}, "only of rule 3 the alignment of nothing but batches was tested"
