@@ -201,10 +201,9 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], co
         if len(clusters) < claim.least:
             return []
         # More rows that are compared with the same one would be no further evidence.
-        members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
+        members = map(chance.choice, clusters.values())
         compared = [evenly(each, ENOUGH.get(name, len(each))) for each in members]
-        costs_s = [sum(cost_s(key) for key in each) for each in compared]
-        for place in _affordable(costs_s, count, chance):
+        for place in _affordable([sum(map(cost_s, each)) for each in compared], count, chance):
             keys |= dict.fromkeys(compared[place])
     return list(keys)
 
