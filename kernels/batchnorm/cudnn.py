@@ -163,6 +163,12 @@ def _called(
     return "cudnnBatchNormalizationBackwardEx", arguments, spaces
 
 
+_WORKSPACE = {
+    "ForwardTraining": "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize",
+    "Backward": "cudnnGetBatchNormalizationBackwardExWorkspaceSize",
+}
+
+
 def _spaces(
     library: Library,
     direction: str,
@@ -176,10 +182,9 @@ def _spaces(
     Zeroed, since nothing else fills a reserve without a forward pass.
     """
     of = (library.handle, mode, _NORMALIZE_ONLY)
-    prefix = "cudnnGetBatchNormalization"
     sizes = (
-        library.size(f"{prefix}{direction}ExWorkspaceSize", *of, *images, channel, None),
-        library.size(f"{prefix}TrainingExReserveSpaceSize", *of, None, images[0]),
+        library.size(_WORKSPACE[direction], *of, *images, channel, None),
+        library.size("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", *of, None, images[0]),
     )
     workspace, reserve = (torch.zeros(byte, dtype=torch.uint8, device=x.device) for byte in sizes)
     return workspace, reserve
