@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.device.datasheet import find_datasheet
-from bench.judge import frame
+from bench.judge import read_runs
 from bench.store import parquet
 
 if TYPE_CHECKING:
@@ -30,5 +30,5 @@ def read_frame(paths: Iterable[str | Path], derived: bool = True) -> pd.DataFram
     files = [Path(path) for path in paths]
     if not derived:
         return parquet.read_frame(files)
-    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in frame.read(files)]
+    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read_runs.read(files)]
     return pd.concat([run.frame for run in runs], ignore_index=True)

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from bench.judge.claims import Declared, judge
 from bench.judge.flags import SUSPECT
-from bench.judge.frame import read, runs
+from bench.judge.read_runs import read, runs
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceiling import visit_medians_s
 from bench.model.roofline import row_terms

@@ -31,8 +31,9 @@ import numpy as np
 from bench.cli.table import table_lines
 from bench.judge.compare import compare
 from bench.judge.comparison import JUDGED, Compared
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import history, published
+from bench.judge.read_runs import runs
 from bench.judge.within_run import within_run
 from bench.judge.work_class import WorkClass, work_of
 from bench.sampling.publish import median_of

@@ -34,7 +34,7 @@ from bench.device.detect import Device
 from bench.errors import UserError, unknown
 from bench.judge.claims import VERDICTS, Declared, judge
 from bench.judge.flags import SUSPECT
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.runner.limits import launch_limit_s
 from bench.runner.options import TAGS, Options, run_for
 from bench.runner.run import Run, RunResult

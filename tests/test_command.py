@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame

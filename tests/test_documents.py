@@ -12,7 +12,7 @@ from bench.cli.claims import verdicts
 from bench.cli.closing import COLUMNS, answer_lines
 from bench.cli.terminal import wrapped
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for where in ("", "docs/", "results/**/", "studies/") for page in ROOT.glob(f"{where}*.md")]

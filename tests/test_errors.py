@@ -141,8 +141,8 @@ def broken(*_: object, **__: object) -> None:
     ("words", "place"),
     [
         (["bench", "list"], "bench.sweep.load.load_all"),
-        (["bench", "table", MISSING], "bench.judge.frame.read"),
-        (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
+        (["bench", "table", MISSING], "bench.judge.read_runs.read"),
+        (["bench", "compare", MISSING, MISSING], "bench.judge.read_runs.read"),
         (["studies", "coverage"], "studies.interval_coverage.scores"),
     ],
 )

@@ -21,8 +21,9 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_lines import ClaimEffect, sizes
 from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, Verdict, Written, judge, kept
-from bench.judge.frame import DeviceRun, read
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
+from bench.judge.read_runs import read
 from bench.store.parquet import Sweeps, read_sweeps, tables
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES

@@ -17,8 +17,9 @@ from bench.cli.terminal import wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import count_text
 from bench.judge.claims import Declared, JudgedClaim, judge
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import DeviceRun
 from bench.judge.implementations import is_own
+from bench.judge.read_runs import runs
 from bench.runner.run import Run
 from bench.store.schema import Measurement
 

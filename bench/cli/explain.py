@@ -21,9 +21,10 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
 from bench.format import NOT_MEASURABLE, amount_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import DeviceRun
 from bench.judge.history.series import CASE
 from bench.judge.noise import interval
+from bench.judge.read_runs import runs
 from bench.judge.tensor_cores import tensor_cores
 from bench.model import roofline
 from bench.model.predict import cached_share

@@ -14,7 +14,7 @@ from bench.case_name import parameter_words
 from bench.cli.run_command import cases_of
 from bench.device.lock import device_lock
 from bench.errors import UserError
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.model.predict import reached
 from bench.runner.custom_kernel import checked_kernels, compared
 from bench.runner.limits import earlier_ceilings, unless_too_quick

@@ -28,7 +28,7 @@ def every_case(
     from bench.cli.findings import fit_sentence
     from bench.cli.result_tables import case_table, ceilings_lines, implementation_lines
     from bench.device.datasheet import find_datasheet
-    from bench.judge.frame import read
+    from bench.judge.read_runs import read
 
     for option, given, known in (("--by", by, "implementation"), ("--role", role, "ceiling")):
         if given not in (None, known):
@@ -65,7 +65,7 @@ def compare(
     from bench.cli.compare import comparison_lines, next_lines
     from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
-    from bench.judge.frame import read
+    from bench.judge.read_runs import read
 
     waved(across or [])  # refuses what is no fact
     if len(results) != 2:
@@ -96,7 +96,7 @@ def claims(
 ) -> None:
     """What the documents claim, judged by rows: SUPPORTED, PARTLY, CONTRADICTED, UNDECIDED ..."""
     from bench.cli import claims as verdicts
-    from bench.judge.frame import read
+    from bench.judge.read_runs import read
 
     tables: dict[str, verdicts.By] = {name: name for name in get_args(verdicts.By)}
     if by and by not in tables:

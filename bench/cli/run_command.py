@@ -132,7 +132,7 @@ def run(
 def _exit_code(result: RunResult) -> int:
     """What `run` ends with; says which rows are above their roof."""
     from bench.judge.flags import INVALID
-    from bench.judge.frame import runs
+    from bench.judge.read_runs import runs
 
     asked = [row for row in result.rows if row.role == "measurement"]
     if result.reason or any(row.status in INVALID for row in asked):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bench.errors import UserError
 from bench.judge.claim_rows import FLAT, ROOF_ERRORS, holds, numbered
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
@@ -188,6 +189,8 @@ def _ratio(rows: pd.DataFrame, at: Places, test: Ratio) -> Seen:
     if pairing.how == "within":
         pairs = _within(above, below, pairing)
     elif pairing.how == "nearest":
+        if (of & to)[at].any():
+            raise UserError("a claim pairs what is nearest: give `of` and `to` that no row is in both of")
         pairs = _nearest(above, below, pairing.columns[0])
     else:
         pairs = above.merge(below, on=by, suffixes=("", "_to"))

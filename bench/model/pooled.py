@@ -50,9 +50,6 @@ UNLIKE_GENERATION, UNLIKE_CACHE, UNLIKE_MEMORY, UNLIKE_MAKER = 1.0, 0.3, 0.5, 0.
 memory and maker."""
 KIN: Mapping[str, Sequence[str]] = {"linear": ["gemm"]}
 """Operator -> others that it learns from too."""
-UNPAID = "convolution"
-"""Operator that power does not slow here: its algorithms compute less than is counted, and in float16 it was
-off by 77 to 126 % with power, by 56 to 103 % without."""
 FIRST_CACHED = 7
 """Major compute capability since which the first-level cache keeps what is loaded (Volta tuning guide)."""
 
@@ -293,8 +290,7 @@ def _features(
     sheets = {name: wanted or pool.sheets[name] for name in names}
     shares = {name: known.share(sheets[name]) for name in names}
     given = rows.reindex(columns=operator.family.columns)
-    paying = rows[rows["operator"] != UNPAID]
-    kinds = set(zip(paying["device_name"], paying["arithmetic"], paying["dtype"], strict=True))
+    kinds = set(zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True))
     paid = {kind: known.paid(sheets[kind[0]], *kind[1:]) for kind in kinds} if wanted else {}
     at, base = features(given, sheets, shares, paid, operator.vocabulary)
     return at, base.to_numpy(dtype=float)

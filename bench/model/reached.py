@@ -28,8 +28,6 @@ STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
 """Share of the datasheet's bandwidth, where no GPU was timed."""
-SAME_POWER = 1.0
-"""Difference of compute capabilities up to which GPUs pay alike for an operation."""
 RATE_OF_POWER = 0.5
 """Exponent of power by which a rate rises: voltage falls with the clock, so that half of the power leaves
 more than half of the rate. Assumed, between 1 (a fixed voltage) and 1/3 (one in proportion to the clock)."""
@@ -88,15 +86,20 @@ class Reached:
         """Share of the peak that the power limit pays, of what it pays on the GPUs that are learned from.
 
         With as much power for each operation of the peak as they have, 1: what becomes of it, their times
-        say. With less than all of about its generation a GPU is expected to be slower.
+        say. With less than all of its generation, whose units are of the same kind, a GPU is expected to be
+        slower: a V100 with Tensor Cores pays for an operation in float16 a fifth of what a P100 does without.
         """
+        if sheet.capability is None:
+            return 1.0
+        generation, _ = sheet.capability
 
         def joule(of: Datasheet) -> float:
             peak = of.peak_flop_per_s(arithmetic, dtype)
             return of.power_w / peak if of.power_w and peak else math.inf
 
         timed = [self.sheets[name] for name, *kind in self.timed if kind == [arithmetic, _like(dtype)]]
-        least = min((joule(of) for of in timed if apart(of, sheet) <= SAME_POWER), default=math.inf)
+        alike = [of for of in timed if of.capability is not None and of.capability[0] == generation]
+        least = min(map(joule, alike), default=math.inf)
         return (
             min(1.0, joule(sheet) / least) ** RATE_OF_POWER
             if least < math.inf and joule(sheet) < math.inf

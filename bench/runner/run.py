@@ -21,7 +21,7 @@ from bench.device.lock import device_lock
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.format import duration_text
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.limits import PRECISION, impossible, launch_limit_s, share_of_few_s

@@ -15,7 +15,8 @@ from bench.cli.application import left_out, remark
 from bench.device.datasheet import find_datasheet
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
-from bench.judge.frame import DeviceRun, load
+from bench.judge.frame import DeviceRun
+from bench.judge.read_runs import load
 from bench.store.parquet import Sweeps, read_sweeps, tables
 from bench.store.schema import RunKey
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.claims import Declared, JudgedClaim, judge
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.model.roofline import row_terms
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from bench.judge import frame
+from bench.judge import frame, read_runs
 from bench.judge.compare import compare
 from bench.judge.comparison import JUDGED, Compared, Comparison, Verdict
 from bench.judge.comparison_side import Bound
@@ -189,7 +189,7 @@ def run(
 
 def runs_of(rows: Sequence[Measurement]) -> list[frame.DeviceRun]:
     """The runs of these rows as a result file gives them back, without the disk."""
-    return frame.runs(stored(rows))
+    return read_runs.runs(stored(rows))
 
 
 def timed(

@@ -12,7 +12,8 @@ import kernels
 from bench.device.datasheet import find_datasheet
 from bench.interop.imported_rows import device_columns, foreign_row
 from bench.judge.achieved import LAYERS, achieved
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import DeviceRun
+from bench.judge.read_runs import runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 

@@ -16,7 +16,7 @@ from bench.case_name import case_name, problem_name, row_name
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case

@@ -13,8 +13,9 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
 from bench.judge.claims import Declared, judge
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.model.roofline import calibrated_row, row_terms
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, load
@@ -219,6 +220,12 @@ def test_how_rows_are_paired() -> None:
     # 2 x the size takes 2, 1 and 4 times as long: into the diagonal, out of it, past it.
     doubled = found["one dimension doubled"].effect
     assert (doubled.low, doubled.value, doubled.high) == pytest.approx((1, 2, 4))
+
+
+def test_what_is_nearest_has_two_sides() -> None:
+    rows = [timed(1e-6 * n, n=n) for n in (512, 1024, 2048)]
+    with pytest.raises(UserError, match="`of` and `to` that no row is in both of"):
+        judged(asked("above 0", ratio={"of": {"n": "%512"}, "to": {"n": "%1024"}, "pair": "nearest n"}), rows)
 
 
 def test_rows_of_no_common_size_are_paired_within_a_bound_of_every_dimension() -> None:

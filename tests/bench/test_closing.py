@@ -12,7 +12,7 @@ from bench.cli.closing import FINDINGS, answer_lines
 from bench.cli.findings import fit_sentence
 from bench.cli.result_tables import side_lines
 from bench.judge.claims import Declared, judge
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.sweep.claims import Claim
 from tests.bench.claims_made import SWEEP, bounds, ratios, slopes
 from tests.bench.rows import Chance

@@ -14,7 +14,7 @@ from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
 from bench.judge.comparison import Comparison
 from bench.judge.comparison_side import side
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.store.schema import Measurement
 from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of

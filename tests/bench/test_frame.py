@@ -7,17 +7,19 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.judge.claim_rows import claim_rows
-from bench.judge.frame import load, of_one_unit, read, runs
+from bench.judge.read_runs import load, of_one_unit, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import tables, write
 from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
+from tests.bench.comparable import timed
 from tests.bench.rows import again, lasting, with_interval
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
@@ -41,6 +43,16 @@ def test_a_run_for_each_device_and_name_in_order(tmp_path: Path) -> None:
         ("b200", there[0].run_id), (here[0].device, here[0].run_id), (later[0].device, "z"),
     ]  # fmt: skip
     assert [list(run.rows) for run in found] == [there, here, later]
+
+
+def test_a_row_of_others_has_its_own_interval_however_often_it_is_made(tmp_path: Path) -> None:
+    """Rows of others stay in their table, and are made anew each time that they are asked for."""
+    own = [timed(np.random.default_rng(case), case=case) for case in range(5)]
+    (measured,) = runs(own)
+    (others,) = read([write(tmp_path / "a.parquet", again(own, source="someone"))])
+    found = [others.run_ends_s(others.rows[place]) for place in range(len(own))]
+    assert None not in dict(found) and found == [measured.run_ends_s(each) for each in measured.rows]
+    assert len(set(found)) == len(own)
 
 
 def test_of_a_kind_of_gpu_one_unit_is_kept_and_of_others_all() -> None:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.cli.closing import answer_lines
 from bench.cli.findings import own_sentences
-from bench.judge.frame import runs
 from bench.judge.implementations import Side, side_by_side
+from bench.judge.read_runs import runs
 from bench.spec import Problem
 from bench.store import parquet
 from bench.store.schema import Measurement

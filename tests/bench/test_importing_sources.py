@@ -23,7 +23,7 @@ from bench.interop.cloning import clone
 from bench.interop.import_source import Aside, SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
 from tests.bench.public_tables import imports

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.judge.frame import runs
 from bench.judge.noise import RESTLESS, USUAL, interval, usual_half
+from bench.judge.read_runs import runs
 from bench.judge.within_run import within_run
 from bench.judge.work_class import WorkClass, work_of
 from bench.runner.merge_visits import joined

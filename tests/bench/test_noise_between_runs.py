@@ -13,9 +13,9 @@ import pytest
 
 from bench.cli.findings import noise_lines
 from bench.judge.comparison_side import side
-from bench.judge.frame import read, runs
 from bench.judge.history.load import histories
 from bench.judge.noise import RESTLESS, USUAL, history, is_published, published
+from bench.judge.read_runs import read, runs
 from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
 from bench.runner.resume import begin

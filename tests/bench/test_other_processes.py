@@ -18,7 +18,7 @@ from bench.device.detect import Device
 from bench.device.health import Unfit
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
-from bench.judge.frame import runs
+from bench.judge.read_runs import runs
 from bench.runner.run import Run
 from bench.store.parquet import write
 from plots.__main__ import app as plots

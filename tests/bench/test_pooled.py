@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import Datasheet, find_datasheet
-from bench.judge.frame import read
+from bench.judge.read_runs import read
 from bench.judge.timings import pool, read_pool, with_learned
 from bench.model import pooled
 from bench.model.launch_features import START_S

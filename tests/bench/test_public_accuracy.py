@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from bench.device.datasheet import find_datasheet
-from bench.judge import frame as judged
-from bench.judge.frame import known_runs, load, read
+from bench.judge import read_runs as judged
+from bench.judge.read_runs import known_runs, load, read
 from bench.judge.score import Score, scorecard
 from bench.model.calibrated_runs import Errors
 from bench.runner.run import RESULTS

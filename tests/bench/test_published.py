@@ -16,7 +16,7 @@ import pytest
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.interop.import_file import imported
-from bench.judge.frame import known_runs, read
+from bench.judge.read_runs import known_runs, read
 from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.tile_wave import Machine

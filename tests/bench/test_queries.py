@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from bench.fleet import observed
-from bench.judge.frame import read
+from bench.judge.read_runs import read
 from bench.model.predict import reached
 from bench.store import parquet
 from bench.store.schema import Measurement

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bench.device.datasheet import find_datasheet
 from bench.environment.dependencies import IMPORT_NAMES
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 from bench.read import read_frame
 
 ROOT = Path(__file__).parents[2]

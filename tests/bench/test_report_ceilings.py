@@ -15,7 +15,7 @@ from bench.cli.result_tables import ceilings_lines, rate_text, reached_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text
-from bench.judge.frame import load, read, runs
+from bench.judge.read_runs import load, read, runs
 from plots.figures import roofline
 from plots.report import machine
 from tests.bench.comparable import CPU, NOTHING, row, runs_of, still

@@ -13,8 +13,8 @@ from bench.case_name import row_name
 from bench.cli.explain import explanation
 from bench.cli.result_tables import case_table
 from bench.format import half_text
-from bench.judge.frame import read, runs
 from bench.judge.noise import USUAL
+from bench.judge.read_runs import read, runs
 from bench.judge.within_run import WithinRun, within_run
 from bench.judge.work_class import WorkClass
 from bench.store.schema import Measurement

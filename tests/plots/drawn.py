@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import DeviceRun, load
+from bench.judge.frame import DeviceRun
+from bench.judge.read_runs import load
 from bench.store.parquet import NO_SWEEPS, Sweeps, write
 from bench.store.schema import Measurement
 from plots.base import style

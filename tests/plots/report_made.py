@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.cli.claims import judged_rows
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import DeviceRun, load
+from bench.judge.frame import DeviceRun
+from bench.judge.read_runs import load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.parquet import write

@@ -15,7 +15,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import DeviceRun, load
+from bench.judge.frame import DeviceRun
+from bench.judge.read_runs import load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 from bench.spec import parameters_text

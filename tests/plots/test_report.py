@@ -19,7 +19,7 @@ from bench.__main__ import app as bench_app
 from bench.case_name import row_name
 from bench.cli.claims import verdicts
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import load
+from bench.judge.read_runs import load
 from bench.judge.speedup import gains, speedups
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream

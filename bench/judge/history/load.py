@@ -21,8 +21,8 @@ import pandas as pd
 from bench.judge.comparability import Difference, value
 from bench.judge.comparison_side import bound_of
 from bench.judge.flags import disturbances
-from bench.judge.frame import runs
 from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Floats, History, Night
+from bench.judge.read_runs import runs
 from bench.store import parquet
 from bench.store.schema import WITHOUT_SAMPLES, Measurement, RunKey
 
