@@ -81,17 +81,11 @@ def answer_lines(run: DeviceRun, claims: Sequence[JudgedClaim]) -> Iterator[str]
 def _chosen(claims: Sequence[JudgedClaim], most: int) -> tuple[list[JudgedClaim], list[JudgedClaim]]:
     """So many findings and the others: first one of each rule, else one rule has them all."""
     told = [each for verdict in findings.HOLDS for each in claims if each.verdict == verdict]
-    counts: Counter[str] = Counter()
-    ranks = []
-    for place, each in enumerate(told):
-        rule = str(each.claim.rules or each.claim.id)
-        ranks.append((counts[rule], place))
-        counts[rule] += 1
-    chosen = {place for _, place in sorted(ranks)[:most]}
-    return (
-        [each for place, each in enumerate(told) if place in chosen],
-        [each for place, each in enumerate(told) if place not in chosen],
-    )
+    rules = [str(each.claim.rules or each.claim.id) for each in told]
+    before = [rules[:place].count(rule) for place, rule in enumerate(rules)]
+    chosen = {*sorted(range(len(told)), key=before.__getitem__)[:most]}
+    first, others = ([e for at, e in enumerate(told) if (at in chosen) is has] for has in (True, False))
+    return first, others
 
 
 def _table(run: DeviceRun) -> Iterator[str]:

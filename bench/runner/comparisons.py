@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from bench.errors import UserError
-from bench.judge.claim_rows import ERRORS, case_columns, compacted, holds, selected
+from bench.judge.claim_rows import ERRORS, case_columns, holds, selected
 from bench.judge.claim_tests import observed
 from bench.model.roofline import LINK, WITHOUT_ROOF, datasheet_s
 from bench.runner.limits import impossible
@@ -225,6 +225,8 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
 
 def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
+    import pandas as pd
+
     columns = case_columns(cases, device.sm_count)
     terms = cache(partial(_terms, sheet=device.datasheet))  # several cases solve the same problem
     memory_s, compute_s = np.array([terms(case.problem) for case in cases]).reshape(-1, 2).T
@@ -241,7 +243,7 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     }
     columns |= {name: np.full(len(cases), value) for name, value in same.items()}
     columns |= {name: np.full(len(cases), "", dtype=object) for name in RunKey._fields}
-    return compacted(
+    return pd.DataFrame(
         columns
         | {
             "memory_s": memory_s,
