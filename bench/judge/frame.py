@@ -53,16 +53,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _CASE = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
 _KIND = [
-    *_CASE,
-    "visit",
-    "status",
-    "median_s",
-    "clock_start_s",
-    "flop",
-    "byte",
-    "arithmetic",
-    "cache_byte",
-    "device_kind",
+    *(*_CASE, "visit", "status", "median_s", "clock_start_s", "flop", "byte", "arithmetic"),
+    *("cache_byte", "device_kind"),
 ]
 _TOLD = {
     *("source", "timed_by", "statistic", "clocks", "time_includes", "environment", "host", "tags", "kernels"),
@@ -241,17 +233,11 @@ class DeviceRun:
         is_timed = (frame["status"] == "ok") & frame["median_s"].between(0, math.inf, "neither")
         times = ["median_s", "low_s", "high_s"]
         frame[times] = frame[times].astype(float).where(is_timed)
-        within = pd.DataFrame(
-            [
-                (each.visit, each.half, each.by) if each else (math.nan, math.nan, None)
-                for each in self.within
-            ],
-            frame.index,
-            ["visit", "run_half", "run_by"],
-        )
-        frame[["run_half", "run_by"]] = within[["run_half", "run_by"]]
+        unknown = (math.nan, math.nan, None)
+        within = [(each.visit, each.half, each.by) if each else unknown for each in self.within]
+        visit, frame["run_half"], frame["run_by"] = map(list, zip(*within, strict=True))
         for name, sign in (("run_low_s", -1), ("run_high_s", 1)):
-            frame[name] = frame["median_s"] * np.exp(sign * within["visit"])
+            frame[name] = frame["median_s"] * np.exp(sign * np.array(visit))
         asked = frame.groupby(["cache", "threads_asked"], sort=False)
         conditions = np.array([condition(*map(str, of)) for of, _ in asked], dtype=object)
         frame["condition"] = conditions[asked.ngroup()] if len(conditions) else ""

@@ -7,16 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.markers import CARETDOWN, CARETUP
 
 from plots.base.style import GREY, LineStyle
 
 MANY = 24
 """Points on one line from which markers are small."""
-REACH = 2.0
-"""Times its median, up and down, that the bar of an interval reaches; one that goes on ends in an arrow."""
-_ARROW: dict[str, Any] = {"ls": "", "ms": 4.5, "mew": 0.0, "alpha": 0.8}
 
 
 class Columns(NamedTuple):
@@ -30,14 +27,10 @@ class Columns(NamedTuple):
 def placed(rows: pd.DataFrame, at: np.ndarray, columns: Columns, factor: float = 1.0) -> pd.DataFrame:
     """The rows with the numbers that are drawn: `at`, `y`, and `low` and `high`, the ends of its interval.
 
-    Numbers of `columns` are times `factor`. `bottom` and `top` are the ends of the interval's bar: at most
-    REACH times the median away; NaN where neither end is known.
+    Numbers of `columns` are times `factor`.
     """
     y, low, high = (rows[name].to_numpy(dtype=float) * factor for name in columns)
-    known = np.isfinite(low) | np.isfinite(high)
-    bottom, top = np.fmax(low, y / REACH), np.fmin(high, y * REACH)
-    bar = {"bottom": np.where(known, bottom, np.nan), "top": np.where(known, top, np.nan)}
-    return rows.assign(at=at, y=y, low=low, high=high, **bar)
+    return rows.assign(at=at, y=y, low=low, high=high)
 
 
 def series(axes: Axes, points: pd.DataFrame, look: LineStyle, joined: bool = True) -> None:
@@ -60,28 +53,12 @@ def series(axes: Axes, points: pd.DataFrame, look: LineStyle, joined: bool = Tru
 
 
 def intervals(axes: Axes, points: pd.DataFrame, color: str) -> None:
-    """Draw the bars of `placed` rows; an arrow at an end says that the interval goes on.
-
-    No bar where neither end is known (NaN).
-    """
-    known = points[points["bottom"].notna()]
-    if known.empty:
-        return
-    bars: dict[str, Any] = {"lw": 2.0, "alpha": 0.45, "label": "_interval", "zorder": 2.5}
-    axes.vlines(known["at"], known["bottom"], known["top"], color=color, **bars)
-    for arrow, end, goes_on in ((CARETDOWN, "bottom", _below(known)), (CARETUP, "top", _above(known))):
-        if goes_on.any():
-            how = _ARROW | {"marker": arrow, "color": color, "label": "_goes_on", "zorder": 2.6}
-            axes.plot(known["at"][goes_on], known[end][goes_on], **how)
-
-
-# Comparisons with NaN are false: an end that is not known goes on, too.
-def _below(points: pd.DataFrame) -> pd.Series:
-    return ~(points["low"] >= points["bottom"])
-
-
-def _above(points: pd.DataFrame) -> pd.Series:
-    return ~(points["high"] <= points["top"])
+    """Draw the intervals of `placed` rows; a long one is cut off by the axes instead of stretching them."""
+    # Of a time that may be 0 no rate is the highest.
+    known = points[points["low"].notna()].fillna({"high": 1e3 * points["y"].max()})
+    segments = [[(at, low), (at, high)] for at, low, high in known[["at", "low", "high"]].to_numpy()]
+    how: dict[str, Any] = {"lw": 2.0, "alpha": 0.45, "label": "_interval", "zorder": 2.5}
+    axes.add_collection(LineCollection(segments, color=color, **how), autolim=False)
 
 
 def markers(axes: Axes, points: pd.DataFrame, look: LineStyle, **how: Any) -> None:
@@ -102,15 +79,6 @@ def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) 
 def handle(label: str, look: LineStyle) -> Line2D:
     """The legend's entry of a line."""
     return Line2D([], [], color=look.color, ls=look.dash, marker=look.marker, lw=1.3, ms=4.4, label=label)
-
-
-def arrows(points: pd.DataFrame) -> list[Line2D]:
-    """The legend's entry of the arrows, if an interval of these `placed` rows goes on beyond its bar."""
-    known = points[points["bottom"].notna()]
-    if not (_below(known) | _above(known)).any():
-        return []
-    look = _ARROW | {"color": "#444444", "marker": CARETUP, "label": "the interval goes on", "ms": 7.0}
-    return [Line2D([], [], **look)]
 
 
 IMPORTED = "x"

@@ -6,26 +6,15 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
-from matplotlib.legend_handler import HandlerTuple
 
 T = TypeVar("T")
-MOST_ENTRIES = 8
+MOST_ENTRIES = 10
 """Most entries of a legend: more looks than these cannot be told apart."""
-
-
-class Together(NamedTuple):
-    """One entry of a legend for several looks, side by side on a row of its own."""
-
-    label: str
-    looks: tuple[Artist, ...]
-
-
-Entry = Artist | Together
 
 
 def leaves(panels: Sequence[T], most: int) -> Iterator[tuple[Sequence[T], str]]:
@@ -71,19 +60,15 @@ class Page:
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
         self._caption = _one_line([sentence for sentence in caption if sentence], columns)
         self._area_in = height_in
-        self._legend: list[list[Entry]] = []
+        self._legend: list[list[Artist]] = []
         self.figure = Captioned()
         self.figure.caption = " ".join(filter(None, caption))
 
-    def legend(self, entries: Sequence[Entry]) -> None:
+    def legend(self, entries: Sequence[Artist]) -> None:
         """Lay the entries in rows that fit the width."""
         row_in = math.inf
         for entry in entries:
-            if isinstance(entry, Together) and len(entry.looks) > 1:
-                self._legend.append([entry])
-                row_in = math.inf
-                continue
-            need_in = 0.47 + 0.062 * len(_label(entry))
+            need_in = 0.47 + 0.062 * len(str(entry.get_label()))
             if row_in + need_in > self.width_in - 0.3:
                 self._legend.append([])
                 row_in = 0.0
@@ -106,18 +91,14 @@ class Page:
             figure.text(at_x, y_in / height_in, line, size=7.5, color="#444444", va="top")
             y_in -= 0.15
         for row in self._legend:
-            together = [entry for entry in row if isinstance(entry, Together)]
-            handles = [entry.looks if isinstance(entry, Together) else entry for entry in row]
             figure.legend(
-                handles=handles,
-                labels=[_label(entry) for entry in row],
+                handles=row,
                 loc="upper left",
                 bbox_to_anchor=(at_x, (y_in - 0.03) / height_in),
                 ncols=len(row),
                 borderpad=0.0,
                 borderaxespad=0.0,
-                handlelength=2.8 * len(together[0].looks) if together else 2.2,
-                handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
+                handlelength=2.2,
                 columnspacing=1.3,
                 handletextpad=0.5,
             )
@@ -142,10 +123,6 @@ class Page:
         self.figure.savefig(paths[0], dpi=150, metadata=about, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata=about | {"Date": None})
         return paths
-
-
-def _label(entry: Entry) -> str:
-    return entry.label if isinstance(entry, Together) else str(entry.get_label())
 
 
 def _one_line(sentences: Sequence[str], columns: int) -> str:

@@ -73,27 +73,16 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
     chosen = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
-    sides = _sides(declared)
-    merged: dict[Section, tuple[Quantity, frozenset[str]]] = {}
-    for section in chosen:
-        # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
-        key = replace(section, log=frozenset(), quantity="")
-        if section.kind == "curve":
-            key = _side_by_side(completed(key, rows), rows, sides)
-        first, log = merged.get(key, (section.quantity, frozenset()))
-        merged[key] = first, log | section.log
-    title = str(declared.get("title", ""))
-    return [
-        replace(section, log=log, quantity=quantity, title=title)
-        for section, (quantity, log) in merged.items()
+    sides, title = _sides(declared), str(declared.get("title", ""))
+    whole = [
+        _side_by_side(completed(each, rows), rows, sides) if each.kind == "curve" else each for each in chosen
     ]
+    return list(dict.fromkeys(replace(section, title=title) for section in whole))
 
 
-def split(
-    rows: pd.DataFrame, columns: Sequence[str], sort: bool = True
-) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows grouped by these columns, sorted or as they come; all under () if there are no columns."""
-    return list(rows.groupby(list(columns), dropna=False, sort=sort)) if columns else [((), rows)]
+def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows grouped by these columns, sorted; all under () if there are no columns."""
+    return list(rows.groupby(list(columns), dropna=False)) if columns else [((), rows)]
 
 
 def _sides(declared: Mapping[str, Any]) -> dict[str, set[Any]]:

@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from plots.base import measured_points, style
-from plots.base.page import Together
 
 Quantity = Literal["duration", "rate"]
 
@@ -74,10 +73,9 @@ def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
     return (*known, STRUCTURED) if not ceilings and structure_adds(rows) else tuple(known)
 
 
-def entry(levels: Sequence[Level]) -> Together:
-    """The legend's entry of these levels."""
-    looks = tuple(Line2D([], [], color=level.alone, **level.look) for level in levels)
-    return Together(f"predicted: {', '.join(level.label for level in levels)}", looks)
+def entries(levels: Sequence[Level]) -> list[Line2D]:
+    """The legend's entries of these levels."""
+    return [Line2D([], [], color=of.alone, label=f"predicted: {of.label}", **of.look) for of in levels]
 
 
 class Lines:
@@ -117,21 +115,11 @@ class Lines:
 
 
 def strip(axes: Axes, points: pd.DataFrame, look: style.LineStyle) -> None:
-    """Draw predicted / measured of one line of rows: markers at the best level, the level below dashed."""
-    if structure_adds(points):
-        below = points.assign(y=points["predicted_s"] / points["median_s"])
-        below = below[below["y"].notna()]
-        axes.plot(below["at"], below["y"], "--", color=look.color, lw=0.8, label="_ratio_below")
+    """Draw predicted / measured of one line of rows, by the best level."""
     best = points.assign(y=best_s(points) / points["median_s"])
     best = best[best["y"].notna()]
     axes.plot(best["at"], best["y"], ls=look.dash, color=look.color, lw=0.8)
     measured_points.markers(axes, best, look, ms=2.4, mew=0.6, label="_ratio")
-
-
-def ratios(rows: pd.DataFrame) -> np.ndarray:
-    """Every ratio that `strip` draws for these rows, NaN among them."""
-    either = (best_s(rows), rows["predicted_s"]) if structure_adds(rows) else (best_s(rows),)
-    return np.concatenate([(predicted / rows["median_s"]).to_numpy(dtype=float) for predicted in either])
 
 
 def bound(rows: pd.DataFrame) -> str:

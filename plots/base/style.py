@@ -114,6 +114,8 @@ _PARAMETERS: Mapping[Any, Any] = {
     "grid.linewidth": 0.6,
     "xtick.labelsize": 7.5,
     "ytick.labelsize": 7.5,
+    "xtick.minor.width": 0.6,
+    "ytick.minor.width": 0.6,
     "legend.fontsize": 8,
     "legend.frameon": False,
     "svg.fonttype": "none",

@@ -72,13 +72,6 @@ def _run_id(file: Path) -> list[str]:
     return re.split("[-.]", file.stem)[:2]
 
 
-def page_file(to: Path | None, usual: Path) -> Path:
-    """The page's file, in a folder named as usual; a browser knows a page by the ending."""
-    if to is None or to.is_dir():
-        return to / usual.name if to else usual
-    return to if to.suffix.lower() in (".html", ".htm") else to.with_name(f"{to.name}.html")
-
-
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """UserError if a file of this block cannot be written."""

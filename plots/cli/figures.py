@@ -14,9 +14,9 @@ from bench.environment.dependencies import demand
 from bench.errors import UserError
 from plots.base.saving import save_in
 from plots.cli.arguments import COMPARED, CalibrateBy, figures, newest_runs, output, writing
-from plots.figures import generations, roofline
+from plots.figures import generations
 from plots.figures import rules as rules_by_gpu
-from plots.figures.every_figure import save
+from plots.figures.every_figure import pages
 
 
 def draw(
@@ -46,9 +46,7 @@ def draw(
             remark(f"{run.device} {run.name}: no row has a time; nothing drawn")
             continue
         with writing("figures"), stages() as say:
-            drawn = save(run, folder, sweeps[run.key], say)
-        if missing := roofline.left_out(run):
-            remark(f"{run.device} {run.name}: {missing}")
+            drawn = save_in(folder, pages(run, sweeps[run.key]), say)
         rows = f"{run.measured} of {len(run.rows)} rows measured"
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     together = [run for run in runs if run.measured]
@@ -56,8 +54,7 @@ def draw(
         folder = (to or figures()) / COMPARED
         apart: list[str] = []
         with writing("figures"), stages() as say:
-            pages = generations.draw(together, together[0].device, apart.append)
-            drawn = save_in(folder, pages, say)
+            drawn = save_in(folder, generations.draw(together, together[0].device, apart.append), say)
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")

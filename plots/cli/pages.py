@@ -13,8 +13,7 @@ from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import write_text
 from bench.format import count_text
-from bench.sweep.load import SWEEPS
-from plots.cli.arguments import COMPARED, figures, newest_runs, output, page_file, writing
+from plots.cli.arguments import COMPARED, figures, newest_runs, output, writing
 
 if TYPE_CHECKING:
     from plots.report.section import Results as Shown
@@ -45,7 +44,8 @@ def report(
         shown = _read(results, say)
         runs = shown.runs
         of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
-        file = page_file(to, figures() / of / "report.html")
+        file = to or figures() / of / "report.html"
+        file = file / "report.html" if file.is_dir() else file
         say(f"writing {file}")
         text = page.html(shown)
     write_text(file, text)
@@ -84,5 +84,4 @@ def _read(results: Sequence[Path], say: Callable[[str], object]) -> Shown:
 
     runs, sweeps = newest_runs(results, say, untimed=True)
     say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
-    judged = judged_rows(runs, sweeps, remark)
-    return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file())
+    return Shown(results, runs, sweeps, judged_rows(runs, sweeps, remark))

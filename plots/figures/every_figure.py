@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -11,16 +10,7 @@ from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
-from plots.base.saving import save_in
 from plots.figures import quantization, roofline, sweep
-
-
-def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], object]) -> list[Path]:
-    """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
-
-    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`); `say` gets each name.
-    """
-    return save_in(folder, pages(run, sweeps), say)
 
 
 def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
@@ -56,5 +46,5 @@ def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[
     if section.kind == "quantization":
         yield section.kind, quantization.draw(run, rows, section)
     else:
-        for quantity in sweep.quantities(rows, section):
+        for quantity in (section.quantity,) if section.quantity else sweep.QUANTITIES:
             yield quantity, sweep.draw(run, rows, section, quantity)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -43,23 +41,6 @@ _LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """The devices that have cases in common with the base, with their datasheets."""
-
-    base: str
-    cases: Mapping[str, pd.DataFrame]
-    """Device -> its cases (bench.judge.speedup); none is empty."""
-    sheets: Mapping[str, Datasheet | None]
-    rows: pd.DataFrame
-    """All rows of these devices and of the base."""
-
-    @cached_property
-    def gains(self) -> Sequence[judge.Gain]:
-        """What the devices gain, by operator, data type and bound: the numbers of the command line."""
-        return judge.gains(self.cases, self.base, self.sheets)
-
-
 def draw(runs: Sequence[DeviceRun], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
     """(stem, page) of the speed-ups over the base; none without a case in common.
 
@@ -74,48 +55,54 @@ def draw(runs: Sequence[DeviceRun], base: str, remark: Callable[[str], object]) 
     met = {device: cases for device, cases in met.items() if len(cases)}
     if not met:
         return
-    yield from _pages(_Compared(base, met, sheets, rows[rows["device"].isin([base, *met])]))
+    rows = rows[rows["device"].isin([base, *met])]
+    yield from _pages(
+        rows, judge.gains(met, base, sheets), base, {name: sheets[name] for name in (base, *met)}
+    )
 
 
-def _measured_alike(compared: _Compared) -> list[str]:
+def _measured_alike(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> list[str]:
     """The sentences of a caption on what else differs: a speed-up between two protocols is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
-    by_device = compared.rows.groupby("device")
+    by_device = rows.groupby("device")
     differing = [
         word
         for column, word in words.items()
         if len({tuple(sorted(map(str, values))) for values in by_device[column].unique()}) > 1
     ]
-    missing = [device for device in (compared.base, *compared.cases) if compared.sheets[device] is None]
+    missing = [device for device, sheet in sheets.items() if sheet is None]
     sentences = [f"Measured in different ways: their {', '.join(differing)} differ."] if differing else []
     return [*sentences, f"No datasheet of {', '.join(missing)}."] if missing else sentences
 
 
-def _pages(compared: _Compared) -> Iterator[tuple[str, Page]]:
+def _pages(
+    rows: pd.DataFrame, gains: Sequence[judge.Gain], base: str, sheets: Mapping[str, Datasheet | None]
+) -> Iterator[tuple[str, Page]]:
+    """The pages of these gains over the base; `rows` are those of the devices with a datasheet or None."""
     panels: dict[str, list[judge.Gain]] = {}
-    for gain in compared.gains:
+    for gain in gains:
         title = f"{gain.operator}, {gain.dtype}, {bound_text(gain.bound_by)}"
         panels.setdefault(title, []).append(gain)
-    names = {device: sheet.slug if sheet else device for device, sheet in compared.sheets.items()}
-    shown = by_age({device: compared.sheets[device] for device in compared.cases})
+    names = {device: sheet.slug if sheet else device for device, sheet in sheets.items()}
+    shown = by_age({device: sheet for device, sheet in sheets.items() if device != base})
     caption = [
-        *_measured_alike(compared),
+        *_measured_alike(rows, sheets),
         "The same problems, n of them, each by the quickest library which both have.",
         "What bounds a case follows from the base's ridge and launch overhead.",
     ]
     for number, (here, which) in enumerate(leaves(list(panels.items()), MOST_PANELS), 1):
-        rows = math.ceil(len(here) / 2)
+        lines = math.ceil(len(here) / 2)
         height_in = _LINE_IN * (len(shown) + 1)
         page = Page(
             Page.LEFT + Page.RIGHT + sum(_WIDTHS_IN),
-            rows * (height_in + _GAP_IN) - _GAP_IN,
-            f"Speed-up over {names[compared.base]}{which}",
-            style.facts_together(compared.rows),
+            lines * (height_in + _GAP_IN) - _GAP_IN,
+            f"Speed-up over {names[base]}{which}",
+            style.facts_together(rows),
             caption,
         )
         page.legend(_LEGEND)
         room = {"width_ratios": _WIDTHS_IN, "hspace": _GAP_IN / height_in, "wspace": 0.0}
-        grid = page.grid(rows, len(_WIDTHS_IN), **room)
+        grid = page.grid(lines, len(_WIDTHS_IN), **room)
         for place, (title, gained) in enumerate(here):
             axes = page.figure.add_subplot(grid[place // 2, 1 + 2 * (place % 2)])
             _panel(axes, shown, title, gained)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
@@ -22,7 +23,7 @@ from bench.judge.frame import DeviceRun, parameter_names
 from bench.model import quantization as model
 from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
-from plots.base.page import Entry, Page
+from plots.base.page import Page
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import STRUCTURED, Quantity
@@ -42,10 +43,7 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
     """The pages for rows of one sweep over m or n; none without a forced tile on a GPU."""
     x = section.x
     rows = rows[rows[x].notna() & (rows["device_kind"] == "cuda")]
-    other = "n" if x == "m" else "m"
     fixed = [c for c in ("dtype", *parameter_names(rows), "cache") if c != x]
-    if bool((rows[other] == rows[x]).all()):
-        fixed = [c for c in fixed if c != other]
     # One staircase needs every parameter but x to be fixed.
     apart = [c for c in fixed if rows[c].nunique(dropna=False) > 1]
     shown = [c for c in fixed if c in ("dtype", "m", "n", "k", "layout", *apart)]
@@ -57,8 +55,7 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
                 problem = style.named(shown, here[shown].iloc[0])
-                drawing = _Drawing(run, x, other, tile, here, len(of_problem) - len(timed))
-                yield drawing.page(problem, section)
+                yield _Drawing(run, x, tile, here, len(of_problem) - len(timed)).page(problem, section)
 
 
 def _tiled(shapes: pd.DataFrame, tile: tuple[int, int], sm_count: int) -> pd.DataFrame:
@@ -79,26 +76,21 @@ def _tiled(shapes: pd.DataFrame, tile: tuple[int, int], sm_count: int) -> pd.Dat
 class _Drawing:
     """One page: its rows are timed, of one problem but for x, with one forced tile or none."""
 
-    def __init__(
-        self, run: DeviceRun, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
-    ) -> None:
+    def __init__(self, run: DeviceRun, x: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int) -> None:
         self.run, self.x, self.lost, self.tile = run, x, lost, tile
         self.sm_count = int(rows["sm_count"].iloc[0])
         self.rows = _tiled(rows.sort_values(x), tile, self.sm_count)
-        self.together = bool((rows[other] == rows[x]).all())
         self.first, self.last = int(rows[x].min()), int(rows[x].max())
         self.step = tile["mn".index(x)]
         # Sizes that fill their tiles: one more row or column needs further tiles.
-        steps = tile if self.together else (self.step,)
-        every = {at for step in steps for at in range(step, self.last, step)}
-        self.edges = sorted(at for at in every if at >= self.first)
+        self.edges = [at for at in range(self.step, self.last, self.step) if at >= self.first]
         # Enough sizes to draw every step upright, and the parts between steps smoothly.
         even = np.linspace(self.first, self.last, 512).round().astype(int).tolist()
         sizes = sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
-        shapes = pd.DataFrame({x: sizes, other: sizes if self.together else int(rows[other].iloc[0])}, sizes)
-        self.stairs = _tiled(shapes, tile, self.sm_count)
         row = rows.iloc[0]
-        self.flop_of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
+        shapes = pd.DataFrame({"m": int(row["m"]), "n": int(row["n"])}, sizes).assign(**{x: sizes})
+        self.stairs = _tiled(shapes, tile, self.sm_count)
+        self.flop_per_x = float(row["flop"]) / float(row[x])
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
         known = set(rows["implementation"][rows["structured_s"].notna()])
@@ -136,8 +128,7 @@ class _Drawing:
             """The time of a launch at each of these sizes, or the rate, in the unit of the axis."""
             if quantity == "duration":
                 return seconds * factor
-            others = sizes if self.together else self.stairs["mn".replace(self.x, "")].iloc[0]
-            return np.asarray(self.flop_of_element * sizes * others / seconds * factor)
+            return np.asarray(self.flop_per_x * sizes / seconds * factor)
 
         for name, look in self.looks.items():
             rows = self.rows[self.rows["implementation"] == name]
@@ -200,11 +191,10 @@ class _Drawing:
         every = self.step * max(1, round(span / self.step / 10))
         inside = self.last // every - (self.first - 1) // every
         axes.xaxis.set_major_locator(MultipleLocator(every) if inside > 1 else MaxNLocator(8, integer=True))
-        words = axis_words(self.x, str(self.rows["operator"].iloc[0]))
-        axes.set_xlabel(f"{words} = {'mn'.replace(self.x, '')}" if self.together else words)
+        axes.set_xlabel(axis_words(self.x, str(self.rows["operator"].iloc[0])))
 
-    def _entries(self) -> list[Entry]:
-        entries: list[Entry] = [
+    def _entries(self) -> list[Artist]:
+        entries: list[Artist] = [
             style.marker(f"{name} (imported)", look.color, measured_points.IMPORTED)
             if self.rows["imported"].all()
             else measured_points.handle(name, look)

@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bench.format import count_text
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines, scale, style
-from plots.base.measured_points import IMPORTED, REACH
-from plots.base.page import MOST_ENTRIES, Entry, Page
+from plots.base.measured_points import IMPORTED
+from plots.base.page import MOST_ENTRIES, Page
 from plots.figures import roofs
 
-VISIBLE = 0.04
-"""Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
 FEWEST = 5
 """Points below which a data type has no figure."""
 MOST_PREDICTED = 120
@@ -43,52 +41,27 @@ _DOT = 0.45
 
 def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(name, page) for each data type and condition that has a roofline: `float16`, `float16-warm`."""
-    types = list(_of_types(run))
-    several = len({how for (_, how), _ in types}) > 1
-    for (dtype, how), of_roof in types:
-        if _why_not(run, of_roof, dtype, how):
-            continue
-        name = f"{dtype}-{how}" if several and how != "cold" else dtype
-        yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, dtype, how)
-
-
-def left_out(run: DeviceRun) -> str:
-    """Which data types have no roofline, and why, as a sentence; empty if there is none of these."""
-    why = [
-        f"{dtype} ({reason})"
-        for (dtype, how), points in _of_types(run)
-        if (reason := _why_not(run, points, dtype, how))
-    ]
-    return f"no roofline of {', '.join(why)}" if why else ""
-
-
-def _of_types(run: DeviceRun) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
-    """((data type, condition), its points)."""
     points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
-    for (dtype, how), of_type in points.groupby(["dtype", "condition"], sort=True):
-        yield (str(dtype), str(how)), of_type
-
-
-def _why_not(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> str:
-    """Why these points make no figure; empty if they do."""
-    if not any(roof.peak for roof in roofs.of(run, points, dtype, how)):
-        return "no peak of it was measured"
-    return count_text(len(points), "point") if len(points) < FEWEST else ""
+    several = points["condition"].nunique() > 1
+    for key, of_roof in points.groupby(["dtype", "condition"]):
+        dtype, how = map(str, key)
+        if len(of_roof) >= FEWEST and any(roof.peak for roof in roofs.of(run, of_roof, dtype, how)):
+            name = f"{dtype}-{how}" if several and how != "cold" else dtype
+            yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, dtype, how)
 
 
 def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
-    above = roofs.above(run, points, how)
     page = Page(
         _WIDTH_IN + Page.LEFT + Page.RIGHT,
         _HEIGHT_IN,
         f"Roofline, {dtype}",
         style.facts(run, points),
-        _caption(run, points, how, above),
+        _caption(run, points, how),
     )
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
-    others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
+    others = [*_predicted(points), *flagged, *roofs.entries(run, drawn)]
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
     dotted = by == "operator" and len(points) <= MOST_DRAWN and _ours(points).any()
     ours = [style.marker("ours, in Triton", style.BLACK, "o", _DOT * 5.0)] if dotted else []
@@ -98,7 +71,7 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     peaks = [roof.peak for roof in drawn if roof.peak]
     factor, unit = scale.scaled(pd.Series([*points["flop_per_s"], *peaks]), "flop/s")
     roofs.limits(axes, points, drawn, factor)
-    roofs.draw(axes, run, drawn, how, factor)
+    roofs.draw(axes, drawn, factor)
     _points(axes, points, factor, by, kinds)
     if named:
         _names(axes, points, factor, by, kinds)
@@ -130,9 +103,8 @@ def _points(
                 how |= {"alpha": 0.06 if doubtful else 0.4, "zorder": 3.5 if doubtful else 4}
                 axes.plot(dots["intensity"], dots["flop_per_s"] * factor, "o", label="_measured", **how)
             continue
-        shown = line_rows[_has_bar(line_rows)]
-        low, high = (shown[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
-        axes.vlines(shown["intensity"], low, high, color=look.color, lw=0.8, zorder=3, label="_interval")
+        low, high = (line_rows[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
+        axes.vlines(line_rows["intensity"], low, high, color=look.color, lw=0.8, zorder=3, label="_interval")
         for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
             how |= {"ms": 5.0 if len(points) <= 200 else 3.2, "label": "_measured", "zorder": 4}
@@ -170,18 +142,8 @@ def _ours(points: pd.DataFrame) -> pd.Series:
     return points["implementation"].str.startswith("triton")
 
 
-def _has_bar(points: pd.DataFrame) -> pd.Series:
-    """Which points show their interval: it is wider than the marker, and no wider than a factor of REACH."""
-    visible = (points["high_s"] - points["low_s"]) / 2 > VISIBLE * points["median_s"]
-    return visible & ~_too_wide(points)
-
-
-def _too_wide(points: pd.DataFrame) -> pd.Series:
-    return (points["high_s"] > REACH * points["median_s"]) | (points["low_s"] < points["median_s"] / REACH)
-
-
-def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]) -> list[Entry]:
-    handles: list[Entry] = []
+def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]) -> list[Artist]:
+    handles: list[Artist] = []
     for label, look in dict.fromkeys(kinds.values()):
         names = [name for name, kind in kinds.items() if kind == (label, look)]
         imported = bool(points["imported"][points[by].isin(names)].all())
@@ -190,34 +152,23 @@ def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style
     return handles
 
 
-def _predicted(points: pd.DataFrame) -> list[Entry]:
+def _predicted(points: pd.DataFrame) -> list[Artist]:
     """The legend's entry of the bars, if points are few enough for them."""
     if len(points) > MOST_PREDICTED or prediction_lines.best_s(points).isna().all():
         return []
     return [Line2D([], [], marker="_", ls="", label="predicted, with a line to its point", **_EXPECTED)]
 
 
-def _caption(
-    run: DeviceRun, points: pd.DataFrame, how: str, above: Mapping[roofs.Kind, pd.Series]
-) -> list[str]:
+def _caption(run: DeviceRun, points: pd.DataFrame, how: str) -> list[str]:
     ceilings = run.roof(how)
     sentences = []
     if not run.ceilings:
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
-    if len(points) <= MOST_DRAWN and (count := int(_too_wide(points).sum())):
-        sentences.append(f"{count_text(count, 'interval')} beyond a factor of {REACH:g}: not drawn.")
     sentences.append(style.flag_counts(points, "pale" if len(points) > MOST_DRAWN else "hollow"))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
-    for kind, share in above.items():
-        over = share[share > 1] - 1
-        if len(over):
-            most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
-            sentences.append(
-                f"Above the {'datasheet' if kind == 'stated' else 'measured'} roof: {len(over)}, {most}."
-            )
     sentences += [prediction_lines.bound(points), f"{len(points)} points, each at its compulsory bytes."]
     if run.ceilings and ceilings.launch_s is not None:
         sentences.append(

@@ -7,21 +7,18 @@ whose data stays in a cache, for each cache that is clearly faster than the next
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from bench.format import amount_text, memory_text
 from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
 from plots.base import scale, style
-from plots.base.page import Entry, Together
 
-_BAND = "#CFE2F3"
 CLEARLY = 1.4
 """Factor in bandwidth from which a cache counts as distinct from the next one and from memory."""
 _LETTER_IN = 0.058
@@ -99,26 +96,6 @@ def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
     return caches
 
 
-def above(run: DeviceRun, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
-    """Rate / roof of each point, by its arithmetic and type, for the measured and for the stated roof.
-
-    NaN without such a roof; the roof of vector arithmetic may be a slope alone.
-    """
-    ceilings, sheet = run.roof(how), run.datasheet
-    pairs = list(zip(points["arithmetic"], points["dtype"], strict=True))
-    shares: dict[Kind, pd.Series] = {}
-    for kind, peak_of, bandwidth in (
-        ("measured", ceilings.peak, _slope(ceilings)),
-        ("stated", sheet.peak_flop_per_s if sheet else None, sheet.bandwidth_byte_per_s if sheet else None),
-    ):
-        peak = {pair: (peak_of(*pair) if peak_of else None) or np.nan for pair in set(pairs)}
-        peaks = pd.Series([peak[pair] for pair in pairs], index=points.index, dtype=float)
-        slope = points["intensity"] * (bandwidth or np.nan)
-        known = slope.notna() & (peaks.notna() | (points["arithmetic"] == "vector"))
-        shares[cast("Kind", kind)] = (points["flop_per_s"] / np.fmin(peaks, slope)).where(known)
-    return shares
-
-
 def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
     """Set limits with room for every point, every ridge and the flat part after it."""
     x = list(points["intensity"])
@@ -136,29 +113,19 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
 
 
-def draw(axes: Axes, run: DeviceRun, roofs: list[Roof], how: str, factor: float) -> None:
-    """Draw every roof, and the band from the slowest to the fastest kind of pass; limits must be set."""
-    rates = [ceiling.per_s for ceiling in run.roof(how).bandwidth_byte_per_s.values()]
-    if len(rates) > 1:
-        x = np.geomspace(*axes.get_xlim(), 256)
-        peak = max((roof.peak for roof in roofs if roof.kind == "measured" and roof.peak), default=None)
-        low, high = (Roof("measured", peak, rate).flops(x) * factor for rate in (min(rates), max(rates)))
-        axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
+def draw(axes: Axes, roofs: list[Roof], factor: float) -> None:
+    """Draw every roof; limits must be set."""
     cached = [roof for roof in roofs if roof.kind == "cached"]
     for roof in roofs:
         _roof(axes, roof, factor, cached.index(roof) if roof in cached else 0)
 
 
-def entries(run: DeviceRun, roofs: list[Roof], how: str) -> list[Entry]:
+def entries(run: DeviceRun, roofs: list[Roof]) -> list[Line2D]:
     """Entries of the legend."""
     kinds = {roof.kind for roof in roofs}
     whose = "of the imported rows" if run.frame["imported"].all() else "measured"
     words: dict[Kind, str] = {"measured": whose, "cached": "copy inside a cache", "stated": "datasheet"}
-    drawn = [kind for kind in words if kind in kinds]
-    looks = tuple(Line2D([], [], **_LOOK[kind]) for kind in drawn)
-    of_roofs = Together(f"roofs: {', '.join(words[kind] for kind in drawn)}", looks)
-    band = [Patch(color=_BAND, label="read to write bandwidth")]
-    return [*(band if len(run.roof(how).bandwidth_byte_per_s) > 1 else []), *([of_roofs] if drawn else [])]
+    return [Line2D([], [], label=f"roof: {words[kind]}", **_LOOK[kind]) for kind in words if kind in kinds]
 
 
 def _roof(axes: Axes, roof: Roof, factor: float, place: int) -> None:

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from bench.format import count_text, memory_text
+from bench.format import count_text
 from bench.judge.frame import DeviceRun, parameter_names
 from bench.model.roofline import LINK
 from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
-from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
+from plots.base.page import MOST_ENTRIES, Page, leaves
 from plots.base.parameter_words import OF_OPERATOR, PER, axis_words
 from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import Quantity
@@ -35,17 +36,12 @@ MOST_WITH_STRIPS = 6
 """Panels on one page up to which a strip of ratios stays readable."""
 MOST_APART = 1000
 """Times the highest point of a panel by which another's may be higher on one logarithmic axis."""
-FAR = 1000.0
-"""Times its shortest duration by which a panel's longest may be longer: farther apart, nothing differs."""
-FEW = 2
-"""Places on the x axis up to which points are bars: two points say nothing of what lies between them."""
-MOST_NUMBERS = 20
-"""Bars of a panel up to which each has its number."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
 _HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
 _STRIP_IN, _GAP_IN = 0.75, 0.62
-_LEAST_STRIP = (0.8, 1.25)
+_RATIOS = (0.8, 1.0, 1.25)
+"""Lines across a strip, which holds them at least."""
 _BARS = 0.8
 """Share of the distance between two places that bars take."""
 
@@ -67,7 +63,6 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
         if quantity == "rate":
             return
         rows = _normalised(rows, section.per)
-    rows, section = _by_bytes(rows, section)
     # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
@@ -85,23 +80,6 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
         pages += [(here, keys) for here, _ in leaves(panels, MOST_PANELS)]
     for number, (here, keys) in enumerate(pages, 1):
         yield drawing.page(here, keys, f" (page {number} of {len(pages)})" if len(pages) > 1 else "")
-
-
-def quantities(rows: pd.DataFrame, section: Section) -> tuple[Quantity, ...]:
-    """What the figures of a section show, a figure each: the rate instead of durations over FAR."""
-    if not section.quantity:
-        return QUANTITIES
-    timed = rows[rows["median_s"].notna()]
-    spans = [panel["median_s"].max() / panel["median_s"].min() for _, panel in split(timed, section.panels)]
-    far = max(spans, default=1.0) > FAR and not section.per and bool(timed["rate_per_s"].notna().all())
-    return ("rate",) if far else (section.quantity,)
-
-
-def _by_bytes(rows: pd.DataFrame, section: Section) -> tuple[pd.DataFrame, Section]:
-    """A sweep of what a cache may hold over bytes, as caches are measured, instead of elements."""
-    if section.x == "length" and ((rows["operator"] == "stream") & (rows["cache"] == "warm")).all():
-        section = replace(section, x="byte")
-    return rows, section
 
 
 def _together(keys: list[_Key], most: int) -> list[list[_Key]]:
@@ -142,10 +120,9 @@ class _Drawing:
         self.label = f"duration per {per}" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scale.scaled(shown[column.middle], f"{counted}/s" if counted else "s")
-        # Bars stand at 0, 1, 2: words in the order in which they occur, numbers in their own.
-        places = list(shown[section.x].unique())
-        if pd.api.types.is_numeric_dtype(shown[section.x]):
-            places = sorted(places) if len(places) <= FEW else []
+        # Bars of words stand at 0, 1, 2, in the order in which they occur.
+        words = not pd.api.types.is_numeric_dtype(shown[section.x])
+        places = list(shown[section.x].unique()) if words else []
         self.bars: list[Any] = places
         self.predicted = prediction_lines.shown(shown)
         x = shown[section.x].map({bar: at for at, bar in enumerate(places)}) if places else shown[section.x]
@@ -167,12 +144,10 @@ class _Drawing:
         self.log_y = (asked or far) and not places
 
     @cached_property
-    def further_entries(self) -> list[Entry]:
+    def further_entries(self) -> list[Artist]:
         """Entries of the legend beside the lines."""
-        entries: list[Entry] = [prediction_lines.entry(self.predicted)] if self.predicted else []
-        if self.shown["suspect"].any():
-            entries.insert(0, style.flagged(4.4))
-        return [*measured_points.arrows(self.points), *entries]
+        flagged = [style.flagged(4.4)] if self.shown["suspect"].any() else []
+        return [*flagged, *prediction_lines.entries(self.predicted)]
 
     def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], keys: Sequence[_Key], which: str) -> Page:
         """The page with these panels; `keys` are its lines."""
@@ -187,12 +162,13 @@ class _Drawing:
             rows * panel_in + (rows - 1) * _GAP_IN,
             f"{self.section.heading(self.shown)}: {self.label}{which}",
             style.facts(self.run, self.shown),
-            self._caption(strips),
+            self._caption(),
         )
         page.legend([*self._line_entries(keys), *self.further_entries])
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
         alike = self._alike(panels)
         first: Axes | None = None
+        strip: Axes | None = None
         tops: list[float] = []
         every = np.concatenate([self._heights(panel) for _, panel in panels])
         for i, (key, panel) in enumerate(panels):
@@ -209,15 +185,16 @@ class _Drawing:
                 axes.set_ylim(0, max(tops) if alike else tops[-1])
             lowest = axes
             if strips:
-                lowest = page.figure.add_subplot(cell[1], sharex=axes)
-                lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
+                lowest = page.figure.add_subplot(cell[1], sharex=axes, sharey=strip, yscale="log")
+                strip = strip or lowest
+                for one in _RATIOS:
+                    lowest.axhline(one, color=style.GREY, lw=0.8 if one == 1 else 0.3, label="_one")
                 for line, points in lines:
                     prediction_lines.strip(lowest, points, self.looks[line])
-                scale.ratio(lowest, [*prediction_lines.ratios(self.shown), *_LEAST_STRIP], 5)
+                scale.measured(lowest.yaxis, np.array(lowest.get_ylim()), log=True)
                 axes.tick_params(axis="x", which="both", labelbottom=False)
             if self.bars:
-                labels = [bar if isinstance(bar, str) else scale.short(bar) for bar in self.bars]
-                lowest.set_xticks(range(len(self.bars)), labels)
+                lowest.set_xticks(range(len(self.bars)), self.bars)
                 lowest.set_xlim(-0.6, len(self.bars) - 0.4)
                 lowest.grid(visible=False, axis="x")
             else:
@@ -262,35 +239,11 @@ class _Drawing:
                 axes.bar(points["at"], points["y"], 0.9 * wide, **how)
             measured_points.series(axes, points, look, joined=not self.bars)
             predicted.draw(points, look.color, 0.9 * wide)
-            if self.bars and len(lines) * len(self.bars) <= MOST_NUMBERS:
-                _number(axes, points)
         lost = rows[rows["y"].isna()]
         if len(lost):
             at = np.unique(lost["at"])
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
-        if self.section.x == "byte":
-            self._landmarks(axes)
-        highest = np.nanmax([*self._heights(rows), *rows["top"]])
-        return (1.16 if self.bars else 1.08) * float(highest)
-
-    def _landmarks(self, axes: Axes) -> None:
-        """Mark the last-level cache's end and the rate of a copy in memory, for what a cache may hold."""
-        how: dict[str, Any] = {"size": 7, "color": "#444444", "textcoords": "offset points"}
-        cache, memory = int(self.shown["cache_byte"].max()), self.run.roof("cold").copy_byte_per_s
-        if self.shown["byte"].min() < cache < self.shown["byte"].max():
-            axes.axvline(cache, color=style.GREY, lw=0.9, ls=":", zorder=1, label="_cache")
-            words = f"last-level cache, {memory_text(cache)}"
-            # On the side that has more room.
-            side, shift = (
-                ("right", -3)
-                if cache**2 > self.shown["byte"].min() * self.shown["byte"].max()
-                else ("left", 3)
-            )
-            axes.annotate(words, (cache, 1), (shift, -8), xycoords=("data", "axes fraction"), ha=side, **how)
-        if memory and self.quantity == "rate":
-            axes.axhline(memory * self.factor, color=style.GREY, lw=0.9, ls="--", zorder=1, label="_memory")
-            words = f"copy in memory, {memory * self.factor:.3g} {self.unit}"
-            axes.annotate(words, (0, memory * self.factor), (4, 3), xycoords=("axes fraction", "data"), **how)
+        return 1.08 * float(np.nanmax([*self._heights(rows), *np.fmin(rows["high"], 2 * rows["y"])]))
 
     def _heights(self, points: pd.DataFrame) -> np.ndarray:
         """Every height in a panel of these points, measured or predicted, in the unit of the axis."""
@@ -304,8 +257,8 @@ class _Drawing:
             if key in self.looks and points["y"].notna().any():
                 yield key, points.sort_values("at", kind="stable")
 
-    def _line_entries(self, keys: Sequence[_Key]) -> list[Entry]:
-        entries: list[Entry] = []
+    def _line_entries(self, keys: Sequence[_Key]) -> list[Artist]:
+        entries: list[Artist] = []
         for key in keys:
             look = self.looks[key]
             words = [style.labelled(c, v) for c, v in zip(self.section.lines, key, strict=True)]
@@ -316,7 +269,7 @@ class _Drawing:
             entries.append(of_bar if self.bars else measured_points.handle(label, look))
         return entries
 
-    def _caption(self, strips: bool) -> list[str]:
+    def _caption(self) -> list[str]:
         sentences = []
         if not prediction_lines.best_s(self.shown).notna().any():
             missing = (
@@ -336,17 +289,7 @@ class _Drawing:
             hidden = f"{count_text(len(self.hidden), 'case')} ({_why(self.hidden)})"
             sentences.append(f"Not drawn: {hidden}, as nothing on the same line has a time.")
         sentences += [style.flag_counts(self.shown), measured_points.caption(self.shown)]
-        if strips and prediction_lines.structure_adds(self.shown):
-            sentences.append("Below, predicted / measured: markers refined, dashed not.")
         return [*sentences, *prediction_lines.explained(self.shown)]
-
-
-def _number(axes: Axes, points: pd.DataFrame) -> None:
-    """Write the height of each bar above it, and above its interval."""
-    how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": 7}
-    for at, height, top in points.loc[points["y"].notna(), ["at", "y", "top"]].itertuples(index=False):
-        text = f"{height:.3g}" if height < 999.5 else f"{height:.0f}"
-        axes.annotate(text, (at, np.fmax(height, top)), (0, 4), **how)
 
 
 def _why(rows: pd.DataFrame) -> str:

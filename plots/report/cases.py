@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -22,6 +22,7 @@ from bench.cli.explain import command_again
 from bench.format import in_common, without_numbers
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
+from bench.sweep.load import SWEEPS
 from plots.base import prediction_lines
 from plots.report.section import Results, Section, filled, packed
 
@@ -99,11 +100,10 @@ def _cases(results: Results) -> pd.DataFrame:
     what was read from them.
     """
     named = zip(results.runs, results.labels, strict=True)
-    return pd.concat([_of_run(run, label, results.known) for run, label in named], ignore_index=True)
+    return pd.concat([_of_run(run, label) for run, label in named], ignore_index=True)
 
 
-def _of_run(run: DeviceRun, label: str, known: Callable[[str], bool]) -> pd.DataFrame:
-    """The rows of one run; `known` says whether this checkout has a sweep."""
+def _of_run(run: DeviceRun, label: str) -> pd.DataFrame:
     frame = run.frame
     here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
     rows = frame[here]
@@ -111,7 +111,7 @@ def _of_run(run: DeviceRun, label: str, known: Callable[[str], bool]) -> pd.Data
     names = [row_name(row) for row in measured]
     predicted_s = prediction_lines.best_s(rows).astype(float)
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
-    commands = [command_again(row, known(row.sweep)) for row in measured]
+    commands = [command_again(row, (SWEEPS / f"{row.sweep}.yaml").is_file()) for row in measured]
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
     kept = rows[_KEPT].rename(columns={"rate_per_s": "rate"})
     return kept.assign(

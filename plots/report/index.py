@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from bench.errors import UserError
 from bench.judge.achieved import by_age
-from bench.judge.frame import DeviceRun
 from plots.report import cases, claims, devices, machine, page
 from plots.report.section import Results, Section, filled
 
-MOST = 3_000
-"""Cases on the page of one device; of more every so many-th problem is shown."""
 MARKER = ".roofbench-site"
 """Its presence says that the pages of the folder are those of a site, which the next site may delete."""
 OF_ONE = (machine.section, claims.section, cases.section)
@@ -32,10 +28,10 @@ def write(results: Results, folder: Path, say: Callable[[str], object]) -> tuple
     names = by_age({run.device: run.datasheet for run in results.runs if run.measured})
     for name in names:
         say(f"page of {name}")
-        of_one, times = _of_device(results, name)
-        shown = sum(run.measured for run in of_one.runs)
-        pages[f"{name}.html"] = page.html(of_one, OF_ONE)
-        links.append((f"{name}.html", name, f"{times:,} times{f', {shown:,} shown' * (shown < times)}"))
+        runs = [run for run in results.runs if run.device == name and run.measured]
+        judged = [(of, said) for of, said in results.judged if of[0].device == name]
+        pages[f"{name}.html"] = page.html(replace(results, runs=runs, judged=judged), OF_ONE)
+        links.append((f"{name}.html", name, f"{sum(run.measured for run in runs):,} times"))
     say("page of all devices")
     each = Section("Each device", "pages", filled("index.html.j2", links=links))
     pages["index.html"] = page.of(page.title(results), [each, *page.made(results, OF_ALL)])
@@ -54,22 +50,3 @@ def _empty(folder: Path) -> None:
         raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     marker.write_text("")
-
-
-def _of_device(results: Results, name: str) -> tuple[Results, int]:
-    """The results of one device, thinned to about MOST cases, and how many there are."""
-    runs = [run for run in results.runs if run.device == name and run.measured]
-    times = sum(run.measured for run in runs)
-    shown = {run.key: _thinned(run, -(-times // MOST)) for run in runs}
-    judged = [([shown[run.key] for run in of], said) for of, said in results.judged if of[0].key in shown]
-    return replace(results, runs=list(shown.values()), judged=judged), times
-
-
-def _thinned(run: DeviceRun, every: int) -> DeviceRun:
-    """The run with the rows of every so many-th problem, the same on every device, and all ceilings."""
-    kept = [
-        row
-        for row in run.rows
-        if every == 1 or row.role != "measurement" or zlib.crc32(row.parameters.encode()) % every == 0
-    ]
-    return replace(run, rows=kept or run.rows[:1])

@@ -104,15 +104,6 @@ def _roof(run: DeviceRun) -> Ceilings:
     return run.ceilings.get("cold") or run.roof_of(run.rows[0])
 
 
-def _matrix_dtypes(run: DeviceRun) -> list[str]:
-    """Data types of its matrix multiplications, those of the highest rate first."""
-    peaks = {
-        dtype: peak.per_s for (kind, dtype), peak in _roof(run).peak_flop_per_s.items() if kind == "matrix"
-    }
-    rates = peaks or _fastest(run)
-    return sorted(rates, key=lambda dtype: -rates[dtype])
-
-
 def _fastest(run: DeviceRun) -> dict[str, float]:
     """Data type -> the highest rate of a matrix product, FLOP/s, suspect ones left out."""
     frame = run.rated
@@ -130,7 +121,9 @@ def _numbers(run: DeviceRun) -> Iterator[tuple[str, Number]]:
     elif stated:
         yield "memory bandwidth", ("", f"not measured; its datasheet promises {amount_text(stated, 'B/s')}")
     fastest = _fastest(run)
-    for dtype in _matrix_dtypes(run):
+    peaks = {dtype: peak.per_s for (kind, dtype), peak in roof.peak_flop_per_s.items() if kind == "matrix"}
+    rates = peaks or fastest
+    for dtype in sorted(rates, key=lambda dtype: -rates[dtype]):
         peak = roof.peak_flop_per_s.get(("matrix", dtype))
         rate = amount_text(fastest.get(dtype), "FLOP/s")
         value, beside = _measured(peak, "FLOP/s") if peak else (rate, "its fastest case")
@@ -167,11 +160,8 @@ def _interval(low: float, high: float, unit: str) -> str:
 def _span(run: DeviceRun) -> str:
     """The first and the last moment of the run, UTC."""
     moments = sorted(row.utc for row in run.rows if row.utc)
-    if not moments:
-        return ""
-    first, last = (moment[:16].replace("T", " ") for moment in (moments[0], moments[-1]))
-    until = last[11:] if last[:10] == first[:10] else last
-    return f"{first} to {until} UTC" if until != first[11:] else f"{first} UTC"
+    ends = dict.fromkeys(moment[:16].replace("T", " ") for moment in (*moments[:1], *moments[-1:]))
+    return f"{' to '.join(ends)} UTC" if ends else ""
 
 
 def _values(run: DeviceRun, facts: Sequence[Fact]) -> Iterator[str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,32 +34,6 @@ MOST_DEVICES, MOST_STEPS, MOST_DRAWN = 8, 60, 12
 WIDTH_IN, HEIGHT_IN = 9.0, 2.4
 
 
-class Line(NamedTuple):
-    """A change, as the table shows it."""
-
-    word: str
-    what: str
-    by: str
-    interval: str
-    usual: str
-    since: str
-    state: str
-    with_it: str
-
-
-class Device(NamedTuple):
-    """What is shown of the nights of one device."""
-
-    name: str
-    sentence: str
-    lines: Sequence[Line]
-    left_out: int
-    drawings: Sequence[tuple[str, Markup]]
-    """(title, figure)"""
-    nights: Sequence[tuple[str, str, str]]
-    """(date, run, what changed or is odd) of nights of which something is to be said."""
-
-
 def section(results: Results) -> Section | None:
     """The section on the nights of the devices among `results.files`; None if there is nothing to show."""
     several = [each for each in histories(results.files, lambda sentence: None) if len(each.nights) > 1]
@@ -77,7 +51,8 @@ def _open(found: JudgedHistory) -> list[Step]:
     return [step for step in found.steps if step.ended is None]
 
 
-def _device(found: JudgedHistory) -> Device:
+def _device(found: JudgedHistory) -> dict[str, Any]:
+    """What is shown of the nights of one device."""
     history = found.history
     steps = sorted(found.steps, key=lambda step: (step.ended is not None, -abs(step.change.log) / step.noise))
     unit = f", unit {history.unit[:8]}" if history.unit else ""
@@ -86,14 +61,14 @@ def _device(found: JudgedHistory) -> Device:
     if np.isfinite(found.machine).any():
         drawings.append(("The machine: how far the ceilings moved", _machine(found)))
     drawings += [(step.name, _series(found, step)) for step in shown]
-    return Device(
-        name=f"{history.device_name}{unit}",
-        sentence=_sentence(found),
-        lines=[_line(history, step) for step in steps[:MOST_STEPS]],
-        left_out=max(0, len(steps) - MOST_STEPS),
-        drawings=drawings,
-        nights=list(_told(history)),
-    )
+    return {
+        "name": f"{history.device_name}{unit}",
+        "sentence": _sentence(found),
+        "lines": [_line(history, step) for step in steps[:MOST_STEPS]],
+        "left_out": max(0, len(steps) - MOST_STEPS),
+        "drawings": drawings,
+        "nights": list(_told(history)),
+    }
 
 
 def _sentence(found: JudgedHistory) -> str:
@@ -113,7 +88,8 @@ def _sentence(found: JudgedHistory) -> str:
     )
 
 
-def _line(history: History, step: Step) -> Line:
+def _line(history: History, step: Step) -> dict[str, str]:
+    """A change, as the table shows it."""
     began = history.nights[step.began]
     by, interval = change_cells(step.change.ratio, step.change.low, step.change.high)
     ended = "open" if step.ended is None else f"until {history.nights[step.ended].utc[:10]}"
@@ -121,16 +97,16 @@ def _line(history: History, step: Step) -> Line:
         "machine": f"the machine: {step.name}",
         "class": f"{step.name}: {count_text(len(step.members), 'case')} together",
     }.get(step.kind, step.name)
-    return Line(
-        word="SLOWER" if step.change.log > 0 else "FASTER",
-        what=what,
-        by=by,
-        interval=interval,
-        usual=f"±{share_text(math.expm1(step.noise), 1)}",
-        since=f"{began.utc[:10]}, {began.run_id}",
-        state=ended,
-        with_it=", ".join(map(_change_text, began.changed)) or "nothing that is known",
-    )
+    return {
+        "word": "SLOWER" if step.change.log > 0 else "FASTER",
+        "what": what,
+        "by": by,
+        "interval": interval,
+        "usual": f"±{share_text(math.expm1(step.noise), 1)}",
+        "since": f"{began.utc[:10]}, {began.run_id}",
+        "state": ended,
+        "with_it": ", ".join(map(_change_text, began.changed)) or "nothing that is known",
+    }
 
 
 def _change_text(change: tuple[str, str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -49,8 +49,6 @@ class Results:
     """What each run's sweeps declared."""
     judged: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]
     """Verdicts on the guides' rules, with the runs that were judged together."""
-    known: Callable[[str], bool]
-    """Whether this checkout has a sweep of this name."""
 
     @property
     def whose(self) -> str:

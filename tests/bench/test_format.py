@@ -47,6 +47,7 @@ def test_shares_and_changes() -> None:
     changes = {1.081: "+8.1 %", 0.99996: "+0.0 %", 3.0: "x 3", 0.25: "x 0.25"}
     assert {ratio: change_text(ratio) for ratio in changes} == changes
     assert change_cells(1.08, 1.07, 1.09) == ("+8.0 %", "+7.0 to +9.0 %")
+    assert change_cells(2.0, 0.1, 40.0) == ("", "not measurable here")
     assert change_cells(0.6, 0.49, 0.9) == ("x 0.6", "x 0.49 to x 0.9"), "one notation for all three"
     unknown = ((10.0, None, None), (10.0, math.nan, 11.0), (1.0, 0.5, math.inf))
     nothing = ((0.0, 0.0, 0.0), (None, 1.0, 2.0), (math.inf, 1.0, 2.0))

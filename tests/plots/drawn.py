@@ -1,9 +1,9 @@
-"""What a test reads out of a figure: its points, its words, and the whole of it as a text."""
+"""What a test reads out of a figure: its points and its words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -91,42 +91,6 @@ def said(figure: Captioned) -> str:
 
 def _top_down(figure: Figure) -> list[Text]:
     return sorted(figure.texts, key=lambda text: -text.get_position()[1])
-
-
-def described(figure: Captioned) -> str:
-    """The whole of it but facts and caption: title, what is decided, legend, and of each panel title, axes
-    with their ticks in words, and series: how many points, bars or patches have a label.
-    """
-    words = [text.get_text() for text in _top_down(figure) if text.get_color() not in ("#444444", "#555555")]
-    head = [*words, f"legend: {' | '.join(legend(figure))}"]
-    return "\n".join([" ".join(line.split()) for line in head] + list(map(_panel, figure.axes)))
-
-
-def _panel(axes: Axes) -> str:
-    sides = []
-    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
-        ticks = [tick.get_text() for tick in axis.get_ticklabels()]
-        ticks = [text for text in ticks if any(map(str.isalpha, text)) and "$" not in text]
-        among = f" of {', '.join(ticks)}" if ticks else ""
-        sides.append(" ".join(f"{axis.get_label_text() or '-'}{' (log)' * (scale == 'log')}{among}".split()))
-    counts = Counter[str]()
-    for label, number in _counted(axes):
-        if label not in ("_small_ticks", "_nolegend_") and not label.startswith("_child"):
-            counts[label.removeprefix("_")] += number
-    series = ", ".join(f"{number} {label}" for label, number in counts.items())
-    return f"[{axes.get_title('left')}] {' x '.join(sides)}: {series}".replace(style.NO_BREAK, " ").strip()
-
-
-def _counted(axes: Axes) -> Iterator[tuple[str, int]]:
-    """(label, number of points) of each artist of data."""
-    for line in axes.get_lines():
-        yield str(line.get_label()), len(line.get_xdata())  # type: ignore[arg-type]
-    for several in axes.collections:
-        yield str(several.get_label()), len(several.get_paths())
-    for bars in axes.containers:
-        yield str(bars.get_label()), len(bars)
-    for patch in axes.patches:
-        yield str(patch.get_label()), 1
 
 
 def assert_readable(figure: Captioned, name: str) -> None:

@@ -57,8 +57,7 @@ def read(path: Path) -> list[DeviceRun]:
 def results(path: Path) -> Results:
     """What a result file or folder holds, as the command reads it."""
     runs, sweeps = read(path), read_sweeps([path])
-    judged = judged_rows(runs, sweeps, lambda line: None)
-    return Results([path], runs, sweeps, judged, lambda sweep: True)
+    return Results([path], runs, sweeps, judged_rows(runs, sweeps, lambda line: None))
 
 
 def page(path: Path, sections: Sequence[OfResults] = SECTIONS) -> str:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.plots.browser import Browsing
 
 _HEAD = (
@@ -11,22 +9,10 @@ _HEAD = (
 )
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "a page.html"
-
-
-def test_a_sound_page_passes(browsing: Browsing, file: Path) -> None:
-    file.write_text(_HEAD.format("", "<h1>A page</h1><p>gemm n=4096 of two-level-names</p>"))
-
-    page = browsing.open_page(file, 390)
-
-    assert browsing.faults(page) == [] and browsing.requests == [file.as_uri()]
-
-
 def test_all_faults_are_found_but_colours_on_a_telephone_and_in_the_dark_only_they(
-    browsing: Browsing, file: Path
+    browsing: Browsing, tmp_path: Path
 ) -> None:
+    file = tmp_path / "a page.html"
     words = (
         '<p style="width: 4em; overflow-wrap: anywhere; color: #ddd">Supercalifragilistic<img src="data:,">'
     )

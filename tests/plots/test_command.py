@@ -20,7 +20,8 @@ from bench.store.schema import SCHEMA
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import app
-from plots.figures.every_figure import save
+from plots.base.saving import save_in
+from plots.figures.every_figure import pages
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     assert done.exit_code == 0, done.output
     made = sorted(str(p.relative_to(out)) for p in out.rglob("*.*"))
     names = [f"{s}-{q}" for s in ("ceilings/gemm", "ceilings/stream") for q in ("duration", "rate")]
-    names += ["gemm/some-1-rate", "gemm/some-2-rate"]
+    names += ["gemm/some-1-duration", "gemm/some-2-duration"]
     wanted = [f"{name}.{e}" for name in names for e in ("png", "svg")]
     assert made == sorted([*wanted, "roofline-float32.png", "roofline-float32.svg"])
     assert f"{out}: {len(names) + 1} figures, PNG and SVG (10 of 10 rows measured)" in done.output
@@ -56,7 +57,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     # The same rows give the same bytes.
     (run,) = load([ten_rows], find_datasheet)
     said: list[str] = []
-    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.key], said.append)
+    again = save_in(tmp_path / "again", pages(run, parquet.read_sweeps([ten_rows])[run.key]), said.append)
     assert len(said) == len(again) // 2 and said[0].endswith("figure 1, roofline-float32")
     assert [p.read_bytes() for p in again] == [
         (out / p.relative_to(tmp_path / "again")).read_bytes() for p in again
@@ -86,24 +87,14 @@ def test_several_runs_are_drawn_apart_and_compared_with_the_first(
     assert "Speed-up over h200" in (compared / "generations.svg").read_text()
     assert f"{compared}: {len(stems)} figures of 2 runs together, PNG and SVG" in done.output
     for device in ("nvidia-h200", "h100-sxm"):
-        assert Path("figures", device, "2026-11-21T10-00-00Z-4f2a91c", "gemm", "some-rate.svg").exists()
+        assert Path("figures", device, "2026-11-21T10-00-00Z-4f2a91c", "gemm", "some-duration.svg").exists()
 
 
 def two_hosts(folder: Path) -> list[Path]:
-    """Runs of two hosts of one kind of CPU that began in the same second; the second is half as fast."""
+    """Runs of two hosts of one kind of CPU that began in the same second."""
     files = []
-    for host, factor in (("1f3c9a02b4d5", 1.0), ("9b2e00c1d7aa", 2.0)):
-        rows = [
-            dataclasses.replace(
-                each,
-                device_id=host,
-                median_s=factor * (each.median_s or 0.0),
-                low_s=factor * (each.low_s or 0.0),
-                high_s=factor * (each.high_s or 0.0),
-            )
-            for each in small()
-            if each.sweep == "gemm/some"
-        ]
+    for host in ("1f3c9a02b4d5", "9b2e00c1d7aa"):
+        rows = [dataclasses.replace(one, device_id=host) for one in small() if one.sweep == "gemm/some"]
         kept = {"gemm/some": {"title": f"On {host}", "plot": [{"x": "n", "lines": ["dtype"]}]}}
         files.append(write(folder / host / CPU.facts["device"] / "run.parquet", rows, kept))
     return files
@@ -119,7 +110,7 @@ def test_hosts_that_began_in_the_same_second_are_drawn_in_folders_of_their_own(t
     for host in ("1f3c9a02b4d5", "9b2e00c1d7aa"):
         folder = tmp_path / "out" / device / f"{run}-{host[:8]}"
         assert f"{folder}: " in done.output
-        drawn.append((folder / "gemm" / "some-rate.svg").read_text())
+        drawn.append((folder / "gemm" / "some-duration.svg").read_text())
         assert f"On {host}" in drawn[-1] and "4 of 4 rows measured" in done.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {device}
 

@@ -26,26 +26,17 @@ PLOTS: dict[str, dict[str, str]] = {
     "gemm/curve": {"x": "k"},
     "gemm/rate": {"x": "k", "y": "rate"},
     "gemm/tiles": {"kind": "quantization", "x": "n"},
-    "gemm/former": {"kind": "accuracy", "x": "k"},
-}
-OF_SWEEPS = {
-    "gemm/curve": "duration",
-    "gemm/rate": "rate",
-    "gemm/tiles": "quantization",
-    "gemm/former": "duration",
 }
 STEMS = [
-    *("roofline-float16", "ceilings/stream-rate"),
-    *(f"{sweep}-{kind}" for sweep, kind in OF_SWEEPS.items()),
-    "compared/generations",
+    *("roofline-float16", "ceilings/stream-rate", "gemm/curve-duration", "gemm/rate-rate"),
+    *("gemm/tiles-quantization", "compared/generations"),
 ]
 
 
 def rows(machine: Machine) -> Iterator[Measurement]:
     """Rows of the kinds of figures that compare devices, too."""
     aligned = [Gemm(m=m, n=4096, k=k, dtype="float16") for m in (1024, 4096) for k in range(4088, 4097)]
-    curves = ("gemm/curve", "gemm/rate", "gemm/former")
-    for sweep, problem, name in itertools.product(curves, aligned, machine.libraries):
+    for sweep, problem, name in itertools.product(("gemm/curve", "gemm/rate"), aligned, machine.libraries):
         seconds = (1.25 if problem.k % 8 else 1.0) * 3e-6 * problem.m / 16
         yield row(machine, sweep, problem, name, median_s=seconds)
     staircase = [Gemm(m=27648, n=n, k=4096, dtype="float16", layout="NT") for n in range(112, 1025, 16)]

@@ -11,7 +11,7 @@ from kernels.gemm.problem import Gemm
 from plots.base.page import Captioned
 from plots.figures import every_figure
 from tests.plots.drawn import legend, loaded, opened, said, solid_and_hollow
-from tests.plots.synthetic import H100, NO_TIME, ceilings, quantized, row
+from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 Facts = dict[str, Any]
 CONTENDED: Facts = {"pressure": 0.5}
@@ -21,8 +21,8 @@ CAPPED: Facts = {"held_power": 0.5}
 OF_SWEEP = ("gemm/mine-duration", "gemm/mine-rate")
 
 
-def pages(folder: Path, rows: list[Measurement], sweeps: Any = ()) -> dict[str, Captioned]:
-    return opened(every_figure.pages(loaded(folder, rows, dict(sweeps)), dict(sweeps)))
+def pages(folder: Path, rows: list[Measurement]) -> dict[str, Captioned]:
+    return opened(every_figure.pages(loaded(folder, rows), {}))
 
 
 def sure(one: Measurement) -> Measurement:
@@ -76,17 +76,3 @@ def test_a_wrong_row_is_a_tick_and_not_a_hollow_point(tmp_path: Path, status: st
     assert solid_and_hollow(figure, "_measured") == (7, 0) and "suspect (flagged)" not in legend(figure)
     assert f"1 of 8 cases have no time (1 {status}): ticks at the bottom." in said(figure)
     assert "No point is flagged." in said(figure)
-
-
-def test_quantization(tmp_path: Path) -> None:
-    problems = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in range(1344, 3009, 64)]
-    rows = list(map(sure, quantized(H100, "gemm/waves", iter(problems))))
-    doubted = [place for place, one in enumerate(rows) if one.implementation == "cublas"][:5]
-    for place in doubted:
-        rows[place] = dataclasses.replace(rows[place], **CONTENDED)
-    drawn = pages(tmp_path, rows, {"gemm/waves": {"plot": [{"x": "n", "kind": "quantization"}]}})
-    for stem in ("gemm/waves-quantization", "gemm/waves-quantization-2"):
-        _, hollow = solid_and_hollow(drawn[stem], "_measured")
-        assert hollow == 2 * 5, "in the panel of rates and in that of durations"
-        assert "Flagged: 5 contended (hollow)." in said(drawn[stem])
-        assert "suspect (flagged)" in legend(drawn[stem])

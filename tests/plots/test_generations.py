@@ -25,7 +25,7 @@ from kernels.gemm.problem import Gemm
 from plots.base.page import Captioned
 from plots.figures import generations
 from tests.drawing import run_seed
-from tests.plots.drawn import described, loaded, opened, titled
+from tests.plots.drawn import loaded, opened, titled
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
@@ -44,12 +44,6 @@ def measured(machine: Machine, problems: list[Gemm] = PROBLEMS, **facts: Any) ->
     library = "cublas" if machine is not CPU else "onednn"
     found = [row(machine, "gemm/some", one, library) for one in problems]
     return [dataclasses.replace(one, **facts) for one in [*ceilings(machine), *found]]
-
-
-def both(
-    folder: Path, problems: list[Gemm], first: Machine = H100, second: Machine = H200
-) -> list[DeviceRun]:
-    return [scored(folder, measured(machine, problems)) for machine in (first, second)]
 
 
 def figures_of(runs: list[DeviceRun]) -> dict[str, Captioned]:
@@ -117,24 +111,6 @@ def ends(axes: Axes, label: str) -> list[tuple[float, float]]:
     """From where to where the lines of this label lead, from the top down."""
     of = [line for each in axes.collections if each.get_label() == label for line in each.get_segments()]  # type: ignore[attr-defined]
     return [(low[0], high[0]) for low, high in sorted(of, key=lambda line: line[:, 1].mean())]
-
-
-def test_ceilings_are_cases_too(tmp_path: Path) -> None:
-    drawn = figures_of(both(tmp_path, [Gemm(m=s, n=s, k=s, dtype="float16") for s in (16, 4096)]))
-    assert described(drawn["generations"]) == OVERVIEW
-
-
-OVERVIEW = """\
-Speed-up over h100_sxm5
-legend: median | middle 80 % of the cases | the datasheets' promise, by bandwidth or peak
-[gemm, bfloat16, bound by compute, n = 4] - x - of h200: 2 base, 1 spread, 1 stated, 1 median
-[gemm, float16, bound by compute, n = 4] - x -: 2 base, 1 spread, 1 stated, 1 median
-[gemm, float16, bound by launch, n = 1] - x - of h200: 2 base, 1 spread, 1 median
-[gemm, float32, bound by compute, n = 4] - x -: 2 base, 1 spread, 1 stated, 1 median
-[gemm, float64, bound by compute, n = 4] - x - of h200: 2 base, 1 spread, 1 stated, 1 median
-[gemm, tf32, bound by compute, n = 4] - x -: 2 base, 1 spread, 1 stated, 1 median
-[launch, float32, bound by launch, n = 1] times as fast x - of h200: 2 base, 1 spread, 1 median
-[stream, float32, bound by memory, n = 8] times as fast x -: 2 base, 1 spread, 1 stated, 1 median"""
 
 
 def test_figure_and_docs_say_the_same_of_public_gpus() -> None:

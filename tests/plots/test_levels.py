@@ -15,7 +15,7 @@ from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.drawing import run_seed
 from tests.plots import drawn as reading
-from tests.plots.drawn import described, legend, lines, loaded, said, spans
+from tests.plots.drawn import legend, lines, loaded, said, spans
 from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
@@ -75,23 +75,12 @@ def test_three_levels_three_lines(
     assert "Refined" in said(figure)
 
 
-def test_every_level_has_its_line_its_entry_and_its_mark_in_the_strip(plain: DeviceRun) -> None:
-    assert described(drawn(structured(plain, 1.5, 0.7))) == LEVELS
-
-
-LEVELS = """\
-gemm/x: duration
-legend: cublas | triton | suspect (flagged) | predicted: datasheet, roofline of this run, refined
-[] - x duration (µs) (log): 10 line, 10 measured, 5 datasheet, 5 predicted, 10 structured, 10 interval
-[] rows of A and C, m = n = k x predicted / measured (log): 2 one, 10 ratio_below, 10 ratio"""
-
-
 @pytest.mark.parametrize(
     ("factor", "drawn_twice"), [(1.0, False), (1.004, False), (1.006, True), (0.994, True)]
 )
 def test_what_says_the_same_is_drawn_once(plain: DeviceRun, factor: float, drawn_twice: bool) -> None:
     figure = drawn(structured(plain, factor, factor))
-    assert bool(lines(figure, "_structured")) is bool(lines(figure, "_ratio_below")) is drawn_twice
+    assert bool(lines(figure, "_structured")) is drawn_twice
     assert ("refined" in legend(figure)[-1]) is ("Refined" in said(figure)) is drawn_twice
 
 
@@ -102,7 +91,6 @@ def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     figure = drawn(structured(plain, 1.5, np.nan))
     (line,) = lines(figure, "_structured")
     assert line.get_color() == style.of_implementation("cublas").color
-    assert len(lines(figure, "_ratio_below")) == 1
     # The calibrated level may be silent where the structured one speaks.
     run = structured(plain, 1.0, 1.0)
     figure = drawn(with_frame(run, run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan)))

@@ -157,7 +157,7 @@ def test_too_many_cases_are_counted_on_a_page_that_says_where_they_are(
     monkeypatch.setattr(every_case, "MOST_ROWS", 100)
     text = page_of(written(tmp_path / "run.parquet", list(many(101))), (every_case.section,))
     assert "101 timed cases are too many for one page, which has 100 at most" in text
-    assert "python -m plots site" in text and 'id="content"' not in text
+    assert "python -m bench table" in text and 'id="content"' not in text
 
 
 PRODUCTS = "device,operator,implementation,dtype,m,n,k,layout,seconds"
@@ -193,7 +193,7 @@ def test_imported_times_without_an_interval_have_none_on_the_page_and_in_the_tab
 
 def test_the_command_writes_one_file_and_says_where_or_why_not(tmp_path: Path) -> None:
     file = written(tmp_path / "run.parquet", few(), {"gemm/some": {"title": "Without a figure"}})
-    for given, is_written in (("new/v1.5", "new/v1.5.html"), (".", "report.html")):
+    for given, is_written in (("new/v1.5.html", "new/v1.5.html"), (".", "report.html")):
         done = invoke("report", file, "-o", tmp_path / given)
         assert done.exit_code == 0 and done.output.startswith(f"{tmp_path / is_written} ("), done.output
         assert (tmp_path / is_written).is_file()
@@ -267,8 +267,8 @@ def test_a_run_has_its_roofline_its_figures_and_its_acceptance(tmp_path: Path) -
     text = page_of(written(tmp_path / "run.parquet", [*small(), copy]))
     found = {says: gzip.decompress(base64.b64decode(svg)).decode() for says, svg in DRAWING.findall(text)}
     assert [says for says in found if says.startswith("Roofline of ")], list(found)
-    (of_sweep,) = [svg for says, svg in found.items() if "gemm/some-rate" in says]
-    assert "Some products (gemm/some): rate" in of_sweep
+    (of_sweep,) = [svg for says, svg in found.items() if "gemm/some-duration" in says]
+    assert "Some products (gemm/some): duration" in of_sweep
     assert not re.search(r' id="(axes|patch|line2d)_', of_sweep)
     verdict = CliRunner().invoke(bench_app, ["accept", str(tmp_path / "run.parquet")]).output.split(": ")
     assert f">{verdict[1]}</span>" in section(text, "accept")

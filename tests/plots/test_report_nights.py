@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ NIGHTS = Path(__file__).parents[2] / "results" / "reference" / "nights"
 
 
 def results(*files: Path) -> Results:
-    return Results(files=files, runs=[], sweeps={}, judged=[], known=lambda name: True)
+    return Results(files=files, runs=[], sweeps={}, judged=[])
 
 
 def test_what_moved_on_the_committed_nights_is_told_and_drawn() -> None:
@@ -50,21 +49,3 @@ def test_one_night_has_no_section_and_a_new_driver_is_told(
     night(1, driver="<b>560")
     html = str(section(results(tmp_path)))
     assert "&lt;b&gt;560" in html and "<b>560" not in html and "in 2 segments" in html
-
-
-def test_a_change_whose_interval_spans_a_factor_of_ten_has_no_number(tmp_path: Path) -> None:
-    def night(number: int, seconds: float) -> None:
-        moved = case(0, seconds, low_s=seconds / 30, high_s=seconds * 30)
-        rows = [moved, *(case(each) for each in range(1, 4))]
-        write(
-            tmp_path / "h100" / f"{run_id(number)}.parquet",
-            [replace(one, run_id=run_id(number)) for one in rows],
-        )
-
-    for number in range(11):
-        night(number, 1e-6 if number < 9 else 10.0)
-    html = str(section(results(tmp_path)).html)
-    assert html.count("<td>SLOWER</td>") == 1
-    assert html.count('<td class="number"></td><td>not measurable here</td>') == 1, (
-        "neither a change nor its ends"
-    )
