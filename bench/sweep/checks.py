@@ -42,12 +42,12 @@ def check_plot(plot: Plot, at: Place, kind: type[Problem]) -> None:
 
 def check_claims(claims: Iterable[Claim], kind: type[Problem]) -> None:
     """Raises Mistake at the first claim that names what the operator does not have, or that stands twice."""
-    places: dict[str, Place] = {}
+    ids: set[str] = set()
     for number, claim in enumerate(claims):
         at: Place = ("claims", number)
-        if claim.id in places:
-            raise Mistake(at, f"claim {claim.id} stands here again", places[claim.id])
-        places[claim.id] = at
+        if claim.id in ids:
+            raise Mistake(at, f"claim {claim.id} stands here again")
+        ids.add(claim.id)
         _check_columns(claim, at, kind)
         test = claim.test[1]
         if isinstance(test, Share) and not test.of.keys() & MEASURED:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from bench.errors import meant
 from bench.spec import Problem
 from bench.sweep.grammar import Range, validated, worded
 from bench.sweep.models import PerSm
-from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Place, shown
+from bench.sweep.yaml_nodes import Mistake, Place, shown
 
 MAX_CASES = 100_000
 """Most cases of one sweep. At a tenth of a second each they take three hours; more is a typing mistake."""
@@ -22,14 +22,11 @@ MAX_CASES = 100_000
 Value = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One entry of a list: a value, or a range whose values are not yet listed."""
 
     values: Sequence[Value]
     at: Place
-    by_device: bool = False
-    """Whether it depends on the device: it may equal another one, which is no mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +41,12 @@ class Axis:
         """Number of values."""
         return sum(len(part.values) for part in self.parts)
 
-    def items(self) -> list[tuple[Value, Part]]:
-        """The values in file order, each with its part. Mistake if a value is there twice."""
-        by_value: dict[tuple[type, Value], tuple[Value, Part]] = {}
-        for part in self.parts:
-            for value in part.values:
-                _, first = by_value.setdefault((type(value), value), (value, part))
-                if first is not part and not (part.by_device or first.by_device):
-                    raise Mistake(part.at, f"{shown(value)} stands twice in {'='.join(self.names)}")
+    def items(self) -> list[tuple[Value, Place]]:
+        """The values in file order, each once, with its place."""
+        by_value: dict[tuple[type, Value], tuple[Value, Place]] = {}
+        for values, at in self.parts:
+            for value in values:
+                by_value.setdefault((type(value), value), (value, at))
         return list(by_value.values())
 
 
@@ -75,8 +70,8 @@ class Block:
             return named[0] if named else (x,)
         return max(self.axes, key=lambda axis: axis.count).names if self.axes else ()
 
-    def problems(self) -> Iterator[tuple[Problem, bool]]:
-        """Every combination, checked, and whether it depends on the device. Raises Mistake."""
+    def problems(self) -> Iterator[Problem]:
+        """Every combination, checked. Raises Mistake."""
         for items in product(*(axis.items() for axis in self.axes)):
             given = {name: item for axis, item in zip(self.axes, items, strict=True) for name in axis.names}
             try:
@@ -86,13 +81,13 @@ class Block:
             # Result files count in 64 bits.
             if max(problem.flop, problem.byte) >= 2**63:
                 raise Mistake(self.at, f"{problem} is too large: more than 2^63 FLOP or bytes")
-            yield problem, any(part.by_device for _, part in items)
+            yield problem
 
-    def _mistake(self, errors: ValidationError, given: dict[str, tuple[Value, Part]]) -> Mistake:
+    def _mistake(self, errors: ValidationError, given: dict[str, tuple[Value, Place]]) -> Mistake:
         error = errors.errors(include_url=False)[0]
         name = str(error["loc"][0]) if error["loc"] else ""
         if name in given:
-            return Mistake(given[name][1].at, worded(error, name))
+            return Mistake(given[name][1], worded(error, name))
         at = " ".join(f"{name}={value}" for name, (value, _) in given.items())
         return Mistake(self.at, f"{worded(error, self.kind.operator)} (at {at})")
 
@@ -101,7 +96,7 @@ def block(parameters: Mapping[str, Any], at: Place, kind: type[Problem], sm_coun
     """One entry of `cases:`. Raises Mistake."""
     fields = kind.model_fields
     operator = kind.operator
-    places: dict[str, Place] = {}
+    places: set[str] = set()
     axes = []
     for key, value in parameters.items():
         of_key = (*at, key)
@@ -112,8 +107,8 @@ def block(parameters: Mapping[str, Any], at: Place, kind: type[Problem], sm_coun
                 there = ", ".join(fields)
                 raise Mistake(of_key, f"{operator} has no parameter {shown(name)}{hint}; it has {there}")
             if name in places:
-                raise Mistake(of_key, f"{name} is given twice in this block", places[name])
-            places[name] = of_key
+                raise Mistake(of_key, f"{name} is given twice in this block")
+            places.add(name)
         values = value if isinstance(value, list) else [value]
         axes.append(Axis(names, [_part(each, key, (*of_key, i), sm_count) for i, each in enumerate(values)]))
     if missing := [name for name, f in fields.items() if f.is_required() and name not in places]:
@@ -134,7 +129,8 @@ def _values(kind: type[Problem], name: str) -> str:
 def _part(value: Any, key: str, at: Place, sm_count: int) -> Part:
     if isinstance(value, dict):
         if "per_sm" in value:
-            return Part([_per_sm(value, at, sm_count)], at, by_device=True)
+            given = validated(PerSm, value, "per_sm", at=at)
+            return Part([given.per_sm * sm_count + given.plus], at)
         if not value.keys() & {"from", "to"}:
             forms = "{from, to, step}, {from, to, factor} and {per_sm}"
             raise Mistake(at, f"{key} has a mapping that is none of {forms}")
@@ -142,14 +138,6 @@ def _part(value: Any, key: str, at: Place, sm_count: int) -> Part:
     if isinstance(value, list):
         raise Mistake(at, f"{key} has a list within its list; write one list")
     return Part([value], at)
-
-
-def _per_sm(value: Any, at: Place, sm_count: int) -> int:
-    given = validated(PerSm, value, "per_sm", at=at)
-    number = given.per_sm * sm_count + given.plus
-    if number >= 10**MAX_DIGITS:
-        raise Mistake(at, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
-    return number
 
 
 def _range(value: Any, at: Place) -> Sequence[int]:

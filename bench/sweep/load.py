@@ -35,7 +35,7 @@ from bench.sweep.grammar import (
     contents,
     validated,
 )
-from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, Place, tree
+from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
 
 Find = Callable[[str], type[Problem]]
 """Gives the problem class of an operator; LookupError, which names the operators, for an unknown one."""
@@ -232,10 +232,7 @@ def _below(folder: Path, on_request: bool = False) -> list[Path]:
 
 def sweep_name(path: Path, root: Path = SWEEPS) -> str:
     """Name of the sweep in a file: its path under `root` without suffix."""
-    try:
-        real, of = os.path.realpath(path), _real_folder(root)
-    except ValueError:  # a NUL, which no path may hold: refused as a name
-        return path.name
+    real, of = os.path.realpath(path), _real_folder(root)
     stem = real.removeprefix(of) if real.startswith(of) else path.name
     front, suffix = os.path.splitext(stem)
     return (front if suffix in _SUFFIXES else stem).replace(os.sep, "/")
@@ -267,14 +264,8 @@ def reading(path: Path, shown: str) -> Iterator[Node]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise Mistake(None, "this is a folder; a sweep is a YAML file")
-        if path.exists() and not path.is_file():
-            raise Mistake(None, "this is no regular file; a sweep is a YAML file")
         with path.open("rb") as file:
             return file.read(MAX_BYTE + 1)
-    except FileNotFoundError as error:
-        raise Mistake(None, "there is no such file") from error
     except OSError as error:
         raise Mistake(None, f"cannot be read: {error.strerror}") from error
 
@@ -290,7 +281,7 @@ def _cases(name: str, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
         check_plot(plot, ("plot", number), kind)
     check_claims(sweep.claims, kind)
     named = sweep.implementations or [i.name for i in kind.implementations if not i.on_request]
-    ways = list(product(named, sweep.cache, sweep.threads))
+    ways = list(dict.fromkeys(product(named, sweep.cache, sweep.threads)))
     return _expanded(name, sweep, _blocks(sweep, kind, sm_count, len(ways)), ways)
 
 
@@ -318,16 +309,13 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
     x = sweep.plot[0].x if sweep.plot else None
     divided = any(claim.divides_time for claim in sweep.claims)
     cases = []
-    seen: dict[Problem, tuple[Place, bool]] = {}
+    seen: set[Problem] = set()
     for each in blocks:
         moving = each.moving_with(x)
-        for problem, by_device in each.problems():
-            if problem in seen:
-                first, also = seen[problem]
-                if by_device or also:
-                    continue
-                raise Mistake(each.at, f"{problem} stands here again", first)
-            seen[problem] = each.at, by_device
+        for problem in each.problems():
+            if problem in seen:  # measured once
+                continue
+            seen.add(problem)
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
             for implementation, cached, threads in ways:
                 few = " one thread" if threads == "one" else ""

@@ -22,7 +22,9 @@ List = Annotated[tuple[T, ...], BeforeValidator(_tuple)]
 OneOrList = Annotated[tuple[T, ...], BeforeValidator(_one_or_list)]
 """A list, or `x` for `[x]`."""
 
-Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(lambda text: " ".join(text.split()))]
+Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(lambda t: " ".join(t.split()))
+]
 """Text of at least one visible character; line breaks become spaces."""
 
 Label = Annotated[

@@ -140,11 +140,12 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
         if name not in there:
             raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
         suite = there[name]
-        paths = _ceilings(suite, (name, "ceilings"))
+        named = [CEILINGS] if suite.ceilings is None else [f"{CEILINGS}/{each}" for each in suite.ceilings]
+        paths = _paths(named, (name, "ceilings"))
         taken, ceilings = [], frozenset(paths)
         for number, entry in enumerate(suite.entries):
             at = (name, "entries", number)
-            mine = _paths(entry, (*at, "sweeps"))
+            mine = _paths(entry.sweeps, (*at, "sweeps"))
             paths |= mine
             taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{file.line_of(at)}"))
         loaded = load_all(paths.values(), find, sm_count)
@@ -172,29 +173,15 @@ def _suite(node: Node, name: str, file: Node) -> Suite:
     return validated(Suite, node.data(), "a suite", _OWNERS, (name,), file.line_of)
 
 
-def _paths(entry: Entry, at: Place) -> dict[str, Path]:
-    """Name -> file of each sweep of an entry."""
+def _paths(names: Sequence[str], at: Place) -> dict[str, Path]:
+    """Name -> file of each sweep that these names mean."""
     paths: dict[str, Path] = {}
-    for number, name in enumerate(entry.sweeps):
+    for number, name in enumerate(names):
         try:
             of_name = every_sweep() if name == ALL else select(name)
         except UserError as error:
             raise Mistake((*at, number), str(error)) from error
         paths |= {sweep_name(each): each for each in of_name}
-    return paths
-
-
-def _ceilings(suite: Suite, at: Place) -> dict[str, Path]:
-    """Name -> file of each sweep of ceilings that comes along."""
-    there = {sweep_name(each): each for each in select(CEILINGS)}
-    if suite.ceilings is None:
-        return there
-    paths: dict[str, Path] = {}
-    for number, name in enumerate(suite.ceilings):
-        if (whole := f"{CEILINGS}/{name}") not in there:
-            possible = [each.removeprefix(f"{CEILINGS}/") for each in there]
-            raise Mistake((*at, number), unknown("ceiling", name, f"sweeps/{CEILINGS}/", possible))
-        paths[whole] = there[whole]
     return paths
 
 

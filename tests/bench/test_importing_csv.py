@@ -175,11 +175,11 @@ def changed(column: str, value: str) -> str:
         (changed("dtype", "bf16"), "dtype cannot be 'bf16'; it is one of float16, bfloat16"),
         (changed("m", ""), "gemm needs m"),
         (changed("m", "0"), "m must be at least 1, not 0"),
-        (changed("m", "64.0"), "m must be a whole number, not 64.0: write 64"),
+        (changed("m", "64.0"), "m must be a whole number, not 64.0"),
         (changed("layout", "XY"), "layout cannot be 'XY'; it is one of NN, NT, TN, TT"),
         (changed("seconds", ""), "a line needs time"),
         (changed("seconds", "0"), "time must be above 0, not '0'"),
-        (changed("seconds", "nan"), "time: Input should be a finite number; given 'nan'"),
+        (changed("seconds", "nan"), "time must be a finite number, not 'nan'"),
         (changed("seconds", "quick"), "time must be a number, not 'quick'"),
         (changed("device", ""), "a line needs device"),
         (changed("device", "???"), "device '???' has no letter or digit"),
@@ -246,7 +246,7 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
 
 def test_a_decimal_comma_is_refused_and_not_misread(tmp_path: Path) -> None:
     head, line = HEAD.replace(",", ";"), LINE.replace(",", ";").replace("1e-5", "0,00001")
-    assert "must be a number, not '0,00001': the decimal sign is a point" in refusal(tmp_path, head, line)
+    assert "must be a number, not '0,00001'" in refusal(tmp_path, head, line)
 
 
 def test_an_implementation_for_both_kinds_on_an_unknown_device(tmp_path: Path) -> None:

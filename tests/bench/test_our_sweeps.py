@@ -12,6 +12,7 @@ from bench.errors import UserError
 from bench.model.quantization import tiles
 from bench.sweep import expand
 from bench.sweep import load as sweep
+from bench.sweep.claims import Claim
 from bench.sweep.grammar import Plot
 from bench.sweep.load import SWEEPS, Case, Loaded
 from tests.drawing import is_deep
@@ -45,25 +46,12 @@ def test_every_implementation_stands_in_some_sweep(cases: list[Case]) -> None:
     assert {(kind.operator, each.name) for kind in PROBLEMS for each in kind.implementations} == able
 
 
-def test_what_a_result_keeps_of_our_sweeps_is_their_plots_to_the_letter(loaded: list[Loaded]) -> None:
+def test_what_a_result_keeps_of_our_sweeps_is_plots_and_claims_to_the_letter(loaded: list[Loaded]) -> None:
     for one in loaded:
         kept = json.loads(json.dumps(one.sweep.declared))
         assert kept["title"] == one.sweep.title
         assert tuple(Plot.model_validate(plot) for plot in kept.get("plot", ())) == one.sweep.plot, one.name
-
-
-def test_our_sweeps_suffice_for_a_small_cpu() -> None:
-    """A run on a CPU within two minutes should have over a hundred rows to show."""
-    flop_per_s = {"float32": 390e9, "float64": 190e9, "bfloat16": 1500e9}
-    cases = [c for one in sweep.load_all(SWEEPS, kernels.problem, sm_count=2) for c in one.cases]
-    cheap = [
-        c
-        for c in cases
-        if c.implementation == "onednn"
-        and c.problem.flop < 0.1 * flop_per_s.get(c.problem.dtype, 0)
-        and c.problem.byte < 0.1 * 27e9
-    ]
-    assert len(cheap) > 150
+        assert tuple(Claim.model_validate(claim) for claim in kept.get("claims", ())) == one.sweep.claims
 
 
 @pytest.mark.parametrize("moving", ["m", "n", "k", "mnk"])

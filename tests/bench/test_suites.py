@@ -161,11 +161,6 @@ def test_the_tour_of_a_gpu_shows_ours_beside_the_libraries(slug: str) -> None:
         assert least_s is not None and least_s < 10 * LAUNCH_S, (name, direction, who)
 
 
-def test_a_selection_that_holds_for_no_case_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"suites.yaml:4: where holds for no case of gemm/square$"):
-        taken(tmp_path, "    - {sweeps: gemm/square, where: {m: 7}}\n")
-
-
 GOOD = "mine:\n  title: t\n  entries:\n    - {sweeps: gemm/square}\n"
 OF_TITLES = [
     ("''", ":2: "),
@@ -175,7 +170,7 @@ OF_TITLES = [
     ("t\n  ceilings: []", ":3: "),
     (
         "t\n  ceilings:\n  - launch\n  - stram",
-        ":5: sweeps/ceilings/ has no ceiling 'stram' (did you mean stream?)",
+        ":5: sweeps/ has no sweep 'ceilings/stram' (did you mean ceilings/stream?)",
     ),
 ]
 """What a suite says after `title:`, and from the third line on; and what is said of that."""
