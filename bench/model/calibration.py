@@ -160,7 +160,7 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
         return replace(start, **numbers)
 
     def residuals(x: Floats) -> Floats:
-        return np.concatenate([(np.log(launches.seconds(moved(x))) - measured) / ERROR, x / widths])
+        return np.concatenate([(np.log(launches.predict(moved(x)).seconds) - measured) / ERROR, x / widths])
 
     # Tiles change by jumps, so that slopes are taken from two sides of the start.
     aside = 0.3 * widths * np.where(np.arange(len(spread)) % 2, 1.0, -1.0)

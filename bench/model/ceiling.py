@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,8 +32,6 @@ class Ceiling:
     """The name of the case that it is read from."""
     visits_per_s: tuple[float, ...] = ()
     """The rate of each visit to it, in time order; first those at another level than the published ones."""
-    reached: Mapping[str, float] = field(default_factory=dict)
-    """Implementation -> the highest rate that it was measured with."""
     median_per_s: float = math.nan
     """The rate by the median of its row, which tables and curves show of that row."""
 
@@ -117,9 +115,9 @@ def highest_rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceilin
     high_per_s = count / low_s if low_s > 0 else math.inf
     rates = tuple(count / (each_s - floor_s) for each_s in visit_medians_s(row) if each_s > floor_s)
     per_s = count / (quickest_s - floor_s)
-    reached, median_s = {row.implementation: per_s}, _seconds(row.median_s) - floor_s
+    median_s = _seconds(row.median_s) - floor_s
     median_per_s = count / median_s if median_s > 0 else per_s
-    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, reached, median_per_s)
+    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, median_per_s)
 
 
 def visit_medians_s(row: Measurement) -> list[float]:

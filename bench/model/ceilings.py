@@ -84,19 +84,6 @@ class Ceilings:
     launch: Duration | None = None
     """The launch floor with its interval."""
 
-    @classmethod
-    def of(cls, rows: Iterable[Measurement]) -> Ceilings:
-        """Read the ceilings among these rows; other rows and rows without a time are passed over.
-
-        ValueError if the ceilings come from more than one (device, run, condition): a roof that mixes
-        them was never measured. `by_run` separates them.
-        """
-        by_key = by_run(rows)
-        if len(by_key) > 1:
-            named = ", ".join(" ".join((*run, of)) for run, of in sorted(by_key))
-            raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
-        return next(iter(by_key.values()), cls())
-
     @cached_property
     def slowest(self) -> Ceilings:
         """The same with peaks and bandwidths at the low ends of their intervals."""
@@ -295,9 +282,5 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
 
 
 def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> None:
-    """Keep the highest of a key, with what each implementation reached."""
-    before = kept.get(key, ceiling)
-    reached = dict(before.reached)
-    for name, per_s in ceiling.reached.items():
-        reached[name] = max(per_s, reached.get(name, 0.0))
-    kept[key] = replace(ceiling if ceiling.per_s > before.per_s else before, reached=reached)
+    """Keep the highest of a key, of equal ones the first."""
+    kept[key] = max(kept.get(key, ceiling), ceiling, key=lambda each: each.per_s)

@@ -20,9 +20,8 @@ al., PPoPP 2023) for the parts of K, LLMCompass (Zhang et al., ISCA 2024) for ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,46 +127,53 @@ def resident(working_set: npt.ArrayLike, cache_byte: float) -> Floats:
 def predict(machine: Machine, products: Products, tile: tuple[int, int] | None = None) -> PredictedGemms:
     """The quickest over tiles and splits; with `tile` that one, unsplit, its last wave waited for whole."""
     launches = [
-        _predict(machine, Products(*(part[i : i + _ROWS] for part in products)), tile)
+        Launches(Products(*(part[i : i + _ROWS] for part in products)), machine.sm_count, tile)
         for i in range(0, max(len(products.m), 1), _ROWS)
     ]
-    answer = PredictedGemms(*(np.concatenate(parts) for parts in zip(*launches, strict=True)))
-    if not products.beside.any():
-        return answer
-    beside_s = _beside_s(machine, products)
-    return answer._replace(seconds=answer.seconds + beside_s, memory_s=answer.memory_s + beside_s)
+    answers = (each.predict(machine) for each in launches)
+    return PredictedGemms(*(np.concatenate(parts) for parts in zip(*answers, strict=True)))
 
 
 class Launches:
     """Launches laid out on a device once, to be predicted for machines that differ in their rates alone."""
 
-    def __init__(self, products: Products, sm_count: int) -> None:
+    def __init__(self, products: Products, sm_count: int, tile: tuple[int, int] | None = None) -> None:
         """Lay the launches out on devices with so many SMs."""
-        layouts = list(_layouts(products, None, sm_count))
-        self._products, self._layout = products, _side_by_side(layouts)
-        self._ends = np.cumsum([len(each.here) for each in layouts])[:-1]
+        self._beside, self._layout = products, _layout(products, tile, sm_count)
 
-    def seconds(self, machine: Machine) -> Floats:
-        """The seconds of `predict` [n], the quickest over tiles and splits."""
-        best = np.full(len(self._products.m), np.inf)
-        quickest_s = _terms(machine, self._layout)[0].min(axis=0)
-        for here, times_s in zip(
-            *(np.split(of, self._ends) for of in (self._layout.here, quickest_s)), strict=True
-        ):
-            best[here] = np.minimum(best[here], times_s)
-        return best + _beside_s(machine, self._products) if self._products.beside.any() else best
+    def predict(self, machine: Machine) -> PredictedGemms:
+        """The quickest of each launch over tiles and parts, of equal ones the first."""
+        of = self._layout
+        seconds, compute_s, memory_s, in_cache_s, used = _terms(machine, of)
+        tile = seconds.argmin(axis=0)
+        order = np.lexsort((seconds[tile, np.arange(len(tile))], of.here))
+        parts = order[np.unique(of.here[order], return_index=True)[1]]
+        best = tile[parts], parts
+        moving_s = memory_s[best]
+        beside_s = self._beside_s(machine)
+        return PredictedGemms(
+            seconds=seconds[best] + beside_s,
+            compute_s=compute_s[best],
+            memory_s=moving_s + beside_s,
+            cache_share=in_cache_s[best] / moving_s,
+            used=used[best],
+            tile=of.tiles[tile[parts]],
+            parts=of.parts[parts],
+        )
 
-
-def _beside_s(machine: Machine, of: Products) -> Floats:
-    moving_s, _ = memory_terms(machine, of.beside, of.working_set, np.ones_like(of.beside))
-    return machine.beside * moving_s
+    def _beside_s(self, machine: Machine) -> Floats:
+        of = self._beside
+        if not of.beside.any():
+            return of.beside
+        return machine.beside * memory_terms(machine, of.beside, of.working_set, np.ones_like(of.beside))[0]
 
 
 class _Layout(NamedTuple):
-    """Launches whose K is in so many parts, on the SMs of a device whatever its rates: [n] or [tiles, n]."""
+    """Launches on the SMs of a device whatever its rates, once for each number of parts of K: [n]; or [tiles,
+    n]."""
 
     here: npt.NDArray[np.intp]
-    """Which launches."""
+    """Which launch."""
     parts: npt.NDArray[np.int64]
     is_known: bool
     """Whether the tile is the implementation's own."""
@@ -186,49 +192,26 @@ class _Layout(NamedTuple):
     """Share of the SMs that draw from memory."""
 
 
-def _side_by_side(layouts: Sequence[_Layout]) -> _Layout:
-    """Layouts on the same tiles as one: numpy spends its time on calls, not on so few launches."""
-    first, of_tiles = layouts[0], {"is_known", "tiles", "area", "held"}
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(each, name) for each in layouts], axis=-1)
-        for name in set(first._fields) - of_tiles
-    }
-    return first._replace(**joined)
-
-
-def _layouts(products: Products, tile: tuple[int, int] | None, sm_count: int) -> Iterator[_Layout]:
-    """The launches in one part, then those that can be split."""
+def _layout(products: Products, tile: tuple[int, int] | None, sm_count: int) -> _Layout:
     tiles = np.array([tile] if tile else TILES, dtype=np.float64)[:, :, None]
-    steps = np.ceil(products.k * products.item_byte / STEP_BYTE)
-    usual = np.ceil(products.m / 128) * np.ceil(products.n / 128)
-    most = np.where(usual < 2 * sm_count, 2 * sm_count / usual, 0.0) + 1.0
-    for parts in (1,) if tile else SPLITS:
-        # K is split to fill a device: in no more parts than fill it twice over.
-        here = np.flatnonzero(((steps >= parts) & (parts < most)) | (parts == 1))
-        if parts == 1 or len(here):
-            of = Products(*(part[here] for part in products))
-            yield _layout(of, here, steps[here], tiles, parts, bool(tile), sm_count)
-
-
-def _layout(
-    of: Products,
-    here: npt.NDArray[np.intp],
-    steps: Floats,
-    tiles: Floats,
-    parts: int,
-    is_known: bool,
-    sm_count: int,
-) -> _Layout:
     tile_m, tile_n = tiles[:, 0], tiles[:, 1]
     area = tile_m * tile_n
+    steps = np.ceil(products.k * products.item_byte / STEP_BYTE)
+    usual = np.ceil(products.m / 128) * np.ceil(products.n / 128)
+    # K is split to fill a device: in no more parts than fill it twice over.
+    most = np.where(usual < 2 * sm_count, 2 * sm_count / usual, 0.0) + 1.0
+    splits = np.array((1,) if tile else SPLITS)
+    each = splits[:, None]
+    which, here = np.nonzero(((steps >= each) & (each < most)) | (each == 1))
+    of, parts = Products(*(part[here] for part in products)), splits[which]
     count = np.ceil(of.m / tile_m) * np.ceil(of.n / tile_n) * parts
     held = np.where(area <= SMALL_TILE, 2.0, 1.0)
     # Two programs on an SM halve each other's rate, once there are that many.
     sharing = np.minimum(held, np.maximum(1.0, np.ceil(count / sm_count)))
     return _Layout(
         here=here,
-        parts=np.full(len(here), parts),
-        is_known=is_known,
+        parts=parts,
+        is_known=bool(tile),
         tiles=tiles[:, :, 0].astype(np.int64),
         elements=of.m * of.n * parts,
         byte=of.byte,
@@ -236,39 +219,9 @@ def _layout(
         area=area,
         held=held,
         wave=count / (sm_count * held),
-        own_steps=np.ceil(steps / parts),
+        own_steps=np.ceil(steps[here] / parts),
         step_flop=2.0 * area * (STEP_BYTE / of.item_byte) * sharing,
         drawing=np.minimum(count, sm_count) / sm_count,
-    )
-
-
-def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> PredictedGemms:
-    best: PredictedGemms | None = None
-    for each in _layouts(products, tile, machine.sm_count):
-        tiles = _best_tiles(machine, each)
-        if best is None:
-            best = tiles
-            continue
-        better = tiles.seconds < best.seconds[each.here]
-        for kept, new in zip(best, tiles, strict=True):
-            kept[each.here[better]] = new[better]
-    assert best is not None, "one part is always possible"
-    return best
-
-
-def _best_tiles(machine: Machine, of: _Layout) -> PredictedGemms:
-    """The best tile for each launch [n]."""
-    seconds, compute_s, memory_s, in_cache_s, used = _terms(machine, of)
-    best = seconds.argmin(axis=0)
-    at = np.arange(seconds.shape[1])
-    return PredictedGemms(
-        seconds=seconds[best, at],
-        compute_s=compute_s[best, at],
-        memory_s=memory_s[best, at],
-        cache_share=(in_cache_s / memory_s)[best, at],
-        used=used[best, at],
-        tile=of.tiles[best],
-        parts=of.parts,
     )
 
 

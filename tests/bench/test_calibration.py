@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.model import tile_wave
-from bench.model.calibration import FITTED, Calibration, fit, started, with_launch
+from bench.model.calibration import FITTED, fit, started, with_launch
 from bench.model.ceiling import Ceiling, Duration
 from bench.model.ceilings import Ceilings
 from bench.model.tile_wave import Machine, Products
@@ -167,12 +167,3 @@ def test_no_start_without_peak_or_bandwidth() -> None:
 
 
 # ---- data types
-
-
-def test_other_data_types_go_by_their_own_shapes() -> None:
-    by = Calibration(USUAL, "bfloat16", {"bfloat16": 8e14, "float8_e4m3": 1.6e15}, fitted=True, shapes=64)
-    assert by.of("bfloat16") is by.of("float16") is by
-    assert by.of("float8_e4m3") is by.of("tf32") is None
-    eight = replace(by, dtype="float8_e4m3")
-    assert replace(by, others={"float8_e4m3": eight}).of("float8_e4m3") is eight
-    assert eight.of("float16") is None

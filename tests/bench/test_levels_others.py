@@ -21,7 +21,7 @@ from kernels.launch.problem import LaunchFloor
 from kernels.stream.problem import Stream
 from kernels.transfer.problem import Transfer
 from tests.bench.machines import framed, timed
-from tests.bench.test_levels import CACHED, COPY, READS, ROOF, sheet, told
+from tests.bench.test_levels import CACHED, COPY, ROOF, sheet, told
 
 __all__ = ["sheet"]  # a fixture
 
@@ -124,21 +124,6 @@ def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generat
     assert not found["calibrating"].any()
     unknown = told([timed(Gemm(m=8, n=8, k=8, dtype="int8"), "onednn", 1.0, **CPU)])
     assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
-
-
-def test_files_from_before_the_sizes_of_products() -> None:
-    """Their columns are null: such a product is taken as any other row, and counts no special functions."""
-    older = {"product_m": None, "product_n": None, "product_k": None, "special_functions": None}
-    older |= {"byte_again": None, "moved_written": None, "flushed": None, "kernels": None}
-    problem = Gemm(m=512, n=512, k=512, dtype="bfloat16")
-    rows = [timed(problem, "cublas", 1e-4, **older), copy(2**24, 1e-3, **older)]
-    found = told(rows)
-    flop_s, byte_s = problem.flop / 7e14, rows[1].byte / COPY
-    share = problem.byte_written / problem.byte
-    moved_s = problem.byte * ((1 - 2 * share) / READS + 2 * share / COPY)
-    assert found["structured_s"].to_numpy() == pytest.approx(
-        [FLOOR_S + max(flop_s, moved_s), FLOOR_S + byte_s]
-    )
 
 
 # ---- what share of its roof a row reached

@@ -146,9 +146,6 @@ def test_more_of_anything_is_never_slower(chance: np.random.Generator) -> None:
     assert quicker == {(n, free) for n in (*rates, *costs) for free in (True, False)} - {("split_s", False)}
 
 
-# ---- arrays
-
-
 # ---- caches
 
 
