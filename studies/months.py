@@ -1,4 +1,4 @@
-"""What rules for nightly alarms are worth: `python -m studies.months [SEED] [--noise RESULT...]`.
+"""What nightly alarms are worth: `python -m studies.months [SEED] [--noise RESULT...]`.
 
 Months of 200 series x 50 nights are simulated, with the noise of a GPU box (tests/bench/nights_made.py: 1 %
 from night to night, 5 % of the nights are 3 to 8 % slow), or, with `--noise`, with what those repeated runs
@@ -12,7 +12,7 @@ changed. A step is caught if an alarm stands for that series on one of its first
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +21,6 @@ import numpy as np
 
 from bench.judge.history.series import Flags, History
 from bench.judge.history.steps import JudgedHistory, judged
-from studies import rules
-from studies.rules import Rule, Seen
 from tests.bench.nights_made import Noise, made, others, stepped
 
 SERIES, NIGHTS, STEP = 200, 50, 35
@@ -31,15 +29,10 @@ FIRST = 10
 WITHIN = 7
 """Nights within which a step must be found."""
 EFFECTS = (0.03, 0.05)
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("previous run > 5 %", rules.previous),
-    ("Mann-Whitney p < .002 and > 2 %", rules.rank_test),
-    ("two nights, 2.5 MAD, > 2 %", rules.two_nights),
-)
 
 
 class Line(NamedTuple):
-    """What one rule did."""
+    """What the rule did."""
 
     raised: float
     """False alarms raised per 100 series-nights."""
@@ -117,17 +110,6 @@ def repeated(history: History) -> History:
     )
 
 
-def seen(chance: np.random.Generator, history: History, rows: Sequence[int], noise: Noise) -> Seen:
-    """These series as the competing rules see them; where a night is missing, the night before."""
-    log_s = history.log_s[list(rows)]
-    for night in range(1, log_s.shape[1]):
-        log_s[:, night] = np.where(np.isnan(log_s[:, night]), log_s[:, night - 1], log_s[:, night])
-    half = np.nan_to_num(history.half[list(rows)], nan=0.0)
-    sigma = half * np.sqrt(noise.samples) / (1.96 * 1.2533)
-    samples = log_s[:, :, None] + sigma[:, :, None] * chance.standard_normal((*log_s.shape, noise.samples))
-    return Seen(log_s, samples, half)
-
-
 def alarms(found: JudgedHistory) -> Flags:
     """[series, nights] on which of them an alarm of ours stands, its own or its class's."""
     alarm = np.zeros(found.history.log_s.shape, dtype=np.bool_)
@@ -139,35 +121,25 @@ def alarms(found: JudgedHistory) -> Flags:
 
 
 def table(seed: int, repetitions: int, noise: Noise, real: History | None = None) -> Iterator[str]:
-    """A line for each rule."""
+    """A line for each number of series that step."""
     chance = np.random.default_rng(seed)
-    tallies = {name: Tally() for name, _ in RULES}
-    ours = {name: Tally() for name in ("1", "20", "all")}
+    tallies = {name: Tally() for name in ("1", "20", "all")}
     for _ in range(repetitions):
         quiet = months(chance, noise, real)
         rows = others(quiet)
         whole = alarms(judged(quiet))[rows]
-        for tally in ours.values():
+        for tally in tallies.values():
             tally.quiet(whole)
-        for effect in (0.0, *EFFECTS):
-            month = stepped(quiet, rows, STEP, effect)
-            given = seen(chance, month, rows, noise)
-            for name, rule in RULES:
-                tally = tallies[name]
-                alarm = rule(given)
-                tally.step(effect, alarm) if effect else tally.quiet(alarm)
         for effect in EFFECTS:
-            for name, count in zip(ours, (1, 20, len(rows)), strict=True):
+            for tally, count in zip(tallies.values(), (1, 20, len(rows)), strict=True):
                 for _ in range(ONE_OF_MANY if count == 1 else 1):
                     chosen = chance.choice(len(rows), min(count, len(rows)), replace=False)
                     stepping = [rows[which] for which in chosen]
-                    ours[name].step(effect, alarms(judged(stepped(quiet, stepping, STEP, effect)))[stepping])
+                    tally.step(effect, alarms(judged(stepped(quiet, stepping, STEP, effect)))[stepping])
     yield f"seed {seed}, {repetitions} months of {len(rows)} series x {NIGHTS} nights"
-    yield "rule                                 raised  standing    +3 %     +5 %   delay"
-    lines = [(name, tally) for name, tally in tallies.items()]
-    lines += [(f"ours: whole, {name} stepping", tally) for name, tally in ours.items()]
-    for name, tally in lines:
-        yield f"{name:32} {tally.line()}"
+    yield "stepping   raised  standing    +3 %     +5 %   delay"
+    for name, tally in tallies.items():
+        yield f"{name:8} {tally.line()}"
     yield "raised, standing: false alarms per 100 series-nights; +3 %, +5 %: found in a week; delay: of +5 %"
 
 

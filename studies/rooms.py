@@ -91,9 +91,7 @@ def draw(path: Path) -> None:
         style = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.8}
         axes.annotate("", xy=place[below], xytext=place[above], arrowprops=style)
     for name, (x, y) in sorted(place.items()):
-        axes.text(
-            x, y, name, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white", "ec": "0.3"}
-        )
+        axes.text(x, y, name, ha="center", va="center", bbox=BOX)
     axes.set(xlim=(0, 1), ylim=(-0.5, 0.5 + max(y for _, y in place.values())))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rooms"}):
         figure.savefig(path, metadata={"Date": None, "Description": described(arrows)})

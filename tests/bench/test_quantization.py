@@ -51,13 +51,6 @@ def test_the_guide_wave_quantization(m: int, sm_count: int, ends: list[int]) -> 
     assert [of(n) for n in ends] == list(range(1, len(ends) + 1))
 
 
-def test_the_guide_best_at_multiples_of_the_sm_count() -> None:
-    """3.2: a wave is 108 tiles on an A100; best at its multiples or just below."""
-    for k in (1, 2, 7):
-        assert [waves(k * A100 + d, A100) for d in (-1, 0, 1)] == [k, k, k + 1]
-        assert [last_wave(k * A100 + d, A100) for d in (-1, 0, 1)] == [107 / 108, 1.0, 1 / 108]
-
-
 @pytest.mark.parametrize(
     ("name", "tile"),
     [
