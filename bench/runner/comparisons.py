@@ -57,10 +57,11 @@ VISIT_S, LAUNCHES = 0.6, 16
 """Seconds that a visit is taken to last however small its case, and launches that it makes however large."""
 ALIKE = 1.1
 """Costs that are no farther apart than this factor are taken to be alike."""
-UNSURE = {False: ((8.0, 1 / 4, 1.0), (8.0, 4.0, 1.0)), True: ((1.0, 0.7, 1.5), (1.0, 1.15, 1.5))}
-"""Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the
-ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of its
-arithmetic than of its memory, or the reverse."""
+EXPECTED = ["median_s", "ridge", "launch_s"]
+UNSURE = {False: ([1 / 8, 1 / 4, 1.0], [1 / 8, 4.0, 1.0]), True: ([1.0, 0.7, 1.5], [1.0, 1.15, 1.5])}
+"""Whether a device has a datasheet -> how far off what is expected of it may be: times the time, the ridge,
+and the launch floor. None is faster than its datasheet, but it may reach less of its arithmetic than of its
+memory, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +140,8 @@ def decisive(
     applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (applicable and cases):
         return
-    # The rows of a device that has so many times the expected speed, ridge and launch floor.
-    others = [
-        rows.assign(
-            median_s=rows["median_s"] / faster,
-            ridge=rows["ridge"] * ridge,
-            launch_s=rows["launch_s"] * launch,
-        )
-        for faster, ridge, launch in UNSURE[device.datasheet is not None]
-    ]
+    # The rows of a device that has so many times what is expected.
+    others = [rows.assign(**rows[EXPECTED] * off) for off in UNSURE[device.datasheet is not None]]
     costs_s = dict(zip(rows["key"], VISIT_S + LAUNCHES * rows["median_s"], strict=True))
     taken = set[str]()
 
@@ -243,17 +237,15 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     }
     columns |= {name: np.full(len(cases), value) for name, value in same.items()}
     columns |= {name: np.full(len(cases), "", dtype=object) for name in RunKey._fields}
-    return pd.DataFrame(
-        columns
-        | {
-            "memory_s": memory_s,
-            "compute_s": compute_s,
-            "formula_s": compute_s,  # at the clock that the datasheet states
-            "median_s": LAUNCH_S + np.fmax(memory_s, compute_s),
-            "intensity": intensity,
-            "ridge": ridge,
-        }
-    )
+    columns |= {
+        "memory_s": memory_s,
+        "compute_s": compute_s,
+        "formula_s": compute_s,  # at the clock that the datasheet states
+        "median_s": LAUNCH_S + np.fmax(memory_s, compute_s),
+        "intensity": intensity,
+        "ridge": ridge,
+    }
+    return pd.DataFrame(columns)
 
 
 def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:

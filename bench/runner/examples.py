@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
-from bench.device.detect import Device
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import DeviceKind, Problem
@@ -67,22 +67,19 @@ class Examples:
 
     def __init__(self, worker: WorkerSupervisor, find: Find, operators: Iterable[str]) -> None:
         """Ask the started `worker` for the operators' examples; `find` gives an operator's problem class."""
-        self._worker, self._device = worker, worker.device
+        self._worker, device = worker, worker.device
         self._checks: dict[str, tuple[str, Problem]] = {}
         self._broken: dict[str, str] = {}
         for operator in operators:
             try:
-                self._add(find(operator), worker.examples(operator))
+                examples = [find(operator)(**parameters) for parameters in worker.examples(operator)]
             except WorkerDied as error:  # one broken operator must not hide what the others show
                 self._broken[f"{operator}-cannot-be-tested"] = str(error)
-
-    def _add(self, kind: type[Problem], examples: list[dict[str, Any]]) -> None:
-        device: Device = self._device
-        for example in (kind(**parameters) for parameters in examples):
-            for name in (each.name for each in kind.implementations):
-                if not example.missing(name, device.kind, device.capability):
-                    test = f"{example.operator}-{name}-{example}".replace(" ", "-")
-                    self._checks[test] = (name, example)
+                continue
+            for example, each in product(examples, find(operator).implementations):
+                if not example.missing(each.name, device.kind, device.capability):
+                    test = f"{operator}-{each.name}-{example}".replace(" ", "-")
+                    self._checks[test] = (each.name, example)
 
     @property
     def names(self) -> list[str]:
@@ -93,7 +90,7 @@ class Examples:
         """A few of these examples that stand for all; what is broken stays."""
         there = [name for name in names if name in self._checks]
         pairs = [self._checks[name] for name in there]
-        kept = cover([check_of(example, name, self._device.kind) for name, example in pairs])
+        kept = cover([check_of(example, name, self._worker.device.kind) for name, example in pairs])
         chosen = {there[index] for index in kept}
         return [name for name in names if name in chosen or name in self._broken]
 

@@ -74,7 +74,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
 
 
 def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]] = ()) -> list[Measurement]:
-    """One row for each case, in the order of their first visits; rows of an earlier run stay as they are.
+    """One row for each case, in the order of their first visits.
 
     `earlier` are the rows of earlier runs of the device, in time order: they tell how far its runs differ.
     """
@@ -86,11 +86,8 @@ def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]]
     # What a neighbour did to an earlier run is no noise of this one, unless no run was without.
     sound = [[row for row in run if not disturbances(row)] for run in before]
     differ = history(sound if any(sound) else before)
-    rows = [visits[0] if visits[0].measured_in else join(visits) for visits in by_case.values()]
-    return [
-        row if row.measured_in else published(row, within, differ)
-        for row, within in zip(rows, within_run(rows), strict=True)
-    ]
+    rows = [join(visits) for visits in by_case.values()]
+    return [published(row, within, differ) for row, within in zip(rows, within_run(rows), strict=True)]
 
 
 def join(visits: Sequence[Measurement]) -> Measurement:
@@ -109,7 +106,7 @@ def join(visits: Sequence[Measurement]) -> Measurement:
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
-    settings = protocol_of(timed[-1])
+    settings = protocol_of(timed[-1].protocol)
     kept, said = sound, None
     if settings is None:  # of another version of the protocol: its row is kept as it is
         kept = sound[-1:]
@@ -179,12 +176,7 @@ def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement])
 
 
 @cache
-def _protocols() -> Mapping[str, Protocol]:
-    """Hash -> protocol, for every protocol that this version can run."""
-    choices = product(get_args(DeviceKind), range(1, MAX_VISITS + 1))
-    return {settings.hash: settings for settings in starmap(protocol, choices)}
-
-
-def protocol_of(row: Measurement) -> Protocol | None:
-    """The protocol that a row was measured under; None if this version cannot run it."""
-    return _protocols().get(row.protocol)
+def protocol_of(of_hash: str) -> Protocol | None:
+    """The protocol of this hash; None if this version cannot run it."""
+    every = starmap(protocol, product(get_args(DeviceKind), range(1, MAX_VISITS + 1)))
+    return next((settings for settings in every if settings.hash == of_hash), None)

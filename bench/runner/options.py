@@ -56,6 +56,8 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
     if options.suite is not None and (options.sweeps or options.cases):
         given = "--bench-sweep" if options.sweeps else "--bench-case"
         raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
+    if options.data not in ASKED_DATA:
+        raise UserError(unknown("inputs", options.data, "--data", ASKED_DATA))
     device = detect(options.device)
     # One that there is not is refused when its sweeps are loaded.
     suite = None if options.suite is None else suites().get(options.suite)
@@ -66,7 +68,7 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
         options.results,
         budget_s(options.budget, device.kind, suite),
         precision(options.precision),
-        _data(options.data),
+        options.data,
         options.resume,
         concurrent_gpus=concurrent_gpus(),
         tags=tags_of(os.environ.get(TAGS, "")),
@@ -84,13 +86,6 @@ def run_for(options: Options, find: Find, *, timing: bool = True, opens: bool = 
             run.interrupted()
             raise
     return run
-
-
-def _data(given: str) -> str:
-    """What --data gives; UserError if inputs cannot be that."""
-    if given not in ASKED_DATA:
-        raise UserError(unknown("inputs", given, "--data", ASKED_DATA))
-    return given
 
 
 def budget_s(given: str | None, kind: DeviceKind, suite: Suite | None = None) -> float | None:

@@ -7,13 +7,14 @@ resumed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.errors import UserError
 from bench.runner.merge_visits import joined
-from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
+from bench.store.journal import Journal, claimed, damaged_name, finish, recover
 from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
 from bench.store.schema import WITHOUT_SAMPLES, Measurement
 
@@ -28,67 +29,49 @@ class UnfinishedRun:
     path: Path
     rows: int
     resumed: bool
-    damage: tuple[str, ...]
-    """A sentence for each part that could not be read."""
+    damage: list[str]
 
 
-@dataclass(frozen=True)
-class RunFacts:
+class RunFacts(NamedTuple):
     """The facts that a run must share with an unfinished one to resume it."""
 
     device_id: str
     protocol: str
-    concurrent_gpus: int | None
-
-    def has(self, rows: Sequence[Measurement]) -> bool:
-        """Whether these rows and those of the run could be joined."""
-        ours = self.device_id, self.protocol, self.concurrent_gpus or 1
-        return all((row.device_id, row.protocol, row.concurrent_gpus or 1) == ours for row in rows)
-
-
-@dataclass
-class ResumedRun:
-    """An open journal, and the unfinished runs that were there when it was opened."""
-
-    journal: Journal
-    run_id: str
-    rows: list[Measurement] = field(default_factory=list)
-    """The rows of the run that is resumed."""
-    left: list[UnfinishedRun] = field(default_factory=list)
+    concurrent_gpus: int
 
 
 def begin(
     folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS, resumes: RunFacts | None = None
-) -> ResumedRun:
+) -> tuple[Journal, list[Measurement], list[UnfinishedRun]]:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
-    With `resumes` it is that of the newest unfinished run of this kind, if there is one; unfinished runs of
-    other devices are then left alone: GPUs of one kind share a folder. `run_id` gets a number behind it if
-    another run in this folder has it. UserError if something cannot be written.
+    With `resumes` it is that of the newest unfinished run of this kind, if there is one, whose rows come with
+    it; unfinished runs of other devices are then left alone: GPUs of one kind share a folder. `run_id` gets a
+    number behind it if another run in this folder has it. UserError if something cannot be written.
     """
-    begun: ResumedRun | None = None
+    journal, kept = None, list[Measurement]()
     left: list[UnfinishedRun] = []
-    paths = unfinished(folder)
-    for path in reversed(paths) if resumes else paths:
-        with claimed(path) as ended:
-            if not ended:  # another run has taken it
+    for path in sorted(folder.glob("*.journal"), reverse=resumes is not None):
+        with claimed(path) as claim:
+            if claim is None:  # its run is going on, or another run has taken it
                 continue
-            recovered = recover(path)
-            # Without a row there is nothing to resume.
-            if resumes and recovered.rows:
-                if recovered.rows[0].device_id != resumes.device_id:
+            found = recover(path)
+            # Without a row there is nothing to resume; with a file its run had come to its end.
+            if resumes and found.rows and not path.with_suffix(".parquet").exists():
+                first = found.rows[0]
+                facts = RunFacts(first.device_id, first.protocol, first.concurrent_gpus or 1)
+                if facts.device_id != resumes.device_id:
                     continue
-                if begun is None and resumes.has(recovered.rows):
-                    begun = _continued(path, recovered, sweeps)
+                if journal is None and facts == resumes:
+                    if found.damage:
+                        shutil.copy(path, damaged_name(path))
+                    journal, kept = Journal.again(path, claim, {**found.sweeps, **sweeps}), found.rows
+                    left.append(UnfinishedRun(path, len(kept), True, found.damage))
                     continue
-            file = finish(path, joined(recovered.rows, earlier_runs(folder)), recovered.damage)
-        if file or recovered.damage:
-            left.append(UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage)))
-    if begun is None:
-        journal = Journal.named(folder, run_id, sweeps)
-        begun = ResumedRun(journal, journal.path.stem)
-    begun.left = sorted(left, key=lambda each: each.path) + begun.left
-    return begun
+            file = finish(path, joined(found.rows, earlier_runs(folder)), found.sweeps, found.damage)
+        if file or found.damage:
+            left.append(UnfinishedRun(file or path, len(found.rows), False, found.damage))
+    return journal or Journal.named(folder, run_id, sweeps), kept, sorted(left, key=lambda each: each.path)
 
 
 def earlier_runs(folder: Path) -> list[list[Measurement]]:
@@ -97,24 +80,7 @@ def earlier_runs(folder: Path) -> list[list[Measurement]]:
     Files that cannot be read are left out here: whoever reads them gets the error.
     """
     files = sorted(folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
-    if not files:
-        return []
     try:
         return [list(rows(table)) for _, table in tables(files, lambda refusal: None, WITHOUT_SAMPLES)]
     except UserError:
         return []
-
-
-def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> ResumedRun:
-    """Reopen a claimed journal: a copy of its whole rows takes its place."""
-    copy = path.with_suffix(".copy")
-    copy.unlink(missing_ok=True)  # it never took its journal's place
-    journal = Journal(copy, {**declared_sweeps(path), **sweeps})
-    try:
-        journal.append(*recovered.rows)
-        journal.replace(path, recovered.damage)
-    except UserError:
-        journal.close()
-        raise
-    left = UnfinishedRun(path, len(recovered.rows), True, tuple(recovered.damage))
-    return ResumedRun(journal, path.stem, recovered.rows, [left])

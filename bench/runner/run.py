@@ -20,7 +20,7 @@ from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
-from bench.format import duration_text
+from bench.format import count_text, duration_text
 from bench.judge.read_runs import runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
@@ -150,16 +150,16 @@ class Run:
         """
         lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
         self.unlocked = self._lock.enter_context(lock)
-        kind = RunFacts(self.device.id, self.protocol.hash, self._concurrent) if self.resume else None
-        begun = begin(self.folder, self.run_id, self.chosen.sweeps, kind)
-        self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
+        kind = RunFacts(self.device.id, self.protocol.hash, self._concurrent or 1) if self.resume else None
+        self._journal, rows, self.left = begin(self.folder, self.run_id, self.chosen.sweeps, kind)
+        self.run_id = self._journal.path.stem
         if self.device.kind == "cpu":  # while it imports torch; a GPU is first looked at without our worker
             self.worker.begin()
-        self.rounds.resume(begun.rows)
-        if begun.rows:
+        self.rounds.resume(rows)
+        if rows:
             # All rows must agree on the unit's names and the tags: this part's own tags come first.
             kept = UNIT if self.tags else (*UNIT, "tags")
-            earlier = {name: getattr(begun.rows[0], name) for name in kept}
+            earlier = {name: getattr(rows[0], name) for name in kept}
             self._origin |= {name: value for name, value in earlier.items() if value is not None}
 
     def choose(self, chosen: ChosenCases) -> None:
@@ -190,12 +190,8 @@ class Run:
         if measurements and all(refusals):
             reasons = Counter(refusal["reason"] for refusal in refusals if refusal)
             (reason, count), *_ = reasons.most_common(1)
-            if len(measurements) == 1:
-                raise UserError(f"the case that is asked for cannot run on {self.device}: {reason}")
-            raise UserError(
-                f"none of the {len(measurements)} cases that are asked for can run on {self.device}: "
-                f"{reason} ({count} of them)"
-            )
+            of = f"{count} of {count_text(len(measurements), 'case')}"
+            raise UserError(f"nothing that is asked for can run on {self.device}: {reason} ({of})")
         count = sum(case.role == "measurement" for case in self.requested)
         self._launch_s = launch_limit_s(self.budget_s, self.device.kind, count)
         # What is slow is not hung: a few cases may take their shares of the budget each.
@@ -350,7 +346,7 @@ class Run:
         self.worker.close()
         try:
             if self._journal is not None:
-                self.path = finish(self._journal.path, self.rows())
+                self.path = finish(self._journal.path, self.rows(), self._journal.sweeps)
         finally:
             self.interrupted()  # not before: another run would recover a journal that nobody holds
 

@@ -1,10 +1,9 @@
 """Journal of a run: each row is on the disk before the next case begins, so that no crash loses it.
 
-A journal is text. Every line is a digest, a space, and a row as JSON: `[number, {column: value, ...}]`, null
-columns left out. The digest reveals a changed byte, the end of the line limits the loss to one row, and the
-number tells how many rows a damaged part held. Line 0 is the head: the schema, and what the run's sweeps
-declare for the result file. Numbers are read back exactly as they were; NaN and infinity are spelled as in
-Python's json.
+A journal is text. Every line is a digest, a space, and JSON: a row, null columns left out, or what the run's
+sweeps declare for the result file. The digest reveals a changed byte, and a line begins with its newline, so
+that what was left half-written costs one row. Numbers are read back exactly as they were; NaN and infinity
+are spelled as in Python's json.
 """
 
 from __future__ import annotations
@@ -14,379 +13,181 @@ import hashlib
 import itertools
 import json
 import os
-import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from bench.errors import UserError
-from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, sync_folder, write
-from bench.store.records import record
-from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey
+from bench.store.parquet import NO_SWEEPS, Sweeps, plain_table, write
+from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement
 
-HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
-"""Keys of the head."""
-RESERVE_BYTE = 1 << 20
-"""A run does not begin with less space than this."""
-_TYPES = {column.name: column.type for column in ARROW}
-_NULLABLE = frozenset(column.name for column in ARROW if column.nullable)
-
-
-class NameTaken(UserError):
-    """Another run's journal has this name."""
+SWEEPS = "sweeps"
+"""Key of what sweeps declare; no column has this name."""
+_REQUIRED = frozenset(column.name for column in ARROW if not column.nullable)
 
 
 class Journal:
-    """Rows of a run in progress, each on disk before `append` returns. A context manager."""
+    """Rows of a run in progress, each on disk before `append` returns."""
 
-    path: Path
-    rows: int
-    """Number of rows that are safe."""
-
-    def __init__(self, path: Path, sweeps: Sweeps = NO_SWEEPS) -> None:
-        """Open a new journal; UserError if the folder cannot be written, or has less space than RESERVE_BYTE.
-
-        NameTaken if a journal of this name exists.
-        """
-        self.path, self.rows = path, 0
-        self._end = 0
-        self._synced = 0, 0
-        """Rows and bytes that are synced to the disk."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("xb", buffering=0)
-        except OSError as error:
-            there = isinstance(error, FileExistsError) and path.parent.is_dir()
-            kind = NameTaken if there else UserError
-            raise kind(f"{path.parent}: results cannot be written here: {error.strerror}") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # held until closed or dead: not another run's to recover
-            with tempfile.TemporaryFile(dir=path.parent) as probe:
-                probe.write(bytes(RESERVE_BYTE))
-                probe.flush()
-                os.fsync(probe.fileno())
-            self._put(_line(0, {HEAD: SCHEMA, SWEEPS: dict(sweeps) or None}), sync=True)
-            sync_folder(path.parent)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            self._file.close()
-            raise UserError(f"{path.parent}: results cannot be written here: {error.strerror}") from error
-        if not self._is_in_place():  # before it was locked, another run took it for one that had ended
-            self._file.close()
-            raise NameTaken(f"{path}: was taken by another run")
+    def __init__(self, path: Path, file: FileIO, sweeps: Sweeps = NO_SWEEPS) -> None:
+        """Write on in a file that is open, at its end, and locked; OSError if that is not possible."""
+        self.path, self.sweeps, self._file = path, sweeps, file
+        self._put([{SWEEPS: dict(sweeps)}], sync=True)
 
     @classmethod
     def named(cls, folder: Path, name: str, sweeps: Sweeps = NO_SWEEPS) -> Journal:
         """A new journal called `name`, or `name-2` and so on if a run in this folder has that name.
 
-        Several processes that ask for the same name at once get different ones. UserError as for any journal.
+        Several processes that ask for the same name at once get different ones. UserError if the folder
+        cannot be written.
         """
-        for free in _numbered(name):
-            path = folder / f"{free}.journal"
-            if _is_taken(path):
-                continue
-            try:
-                made = cls(path, sweeps)
-            except NameTaken:
-                continue
-            if not _is_taken(path, but=".journal"):
-                return made
-            path.unlink()  # a run of this name ended between our look and the opening
-            made.close()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1):
+                path = folder / f"{name if number == 1 else f'{name}-{number}'}.journal"
+                if (file := _opened(path, "xb")) is None:
+                    continue
+                if not path.with_suffix(".parquet").exists():
+                    return cls(path, file, sweeps)
+                path.unlink()
+                file.close()
+        except OSError as error:
+            raise UserError(f"{folder}: results cannot be written here: {error.strerror}") from error
         raise AssertionError("numbers do not end")
+
+    @classmethod
+    def again(cls, path: Path, claim: FileIO, sweeps: Sweeps) -> Journal:
+        """Go on with a journal that is `claimed`, and hold it from now on. UserError if the disk is full."""
+        file = FileIO(os.dup(claim.fileno()), "ab")
+        try:
+            return cls(path, file, sweeps)
+        except OSError as error:
+            file.close()
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from error
 
     def append(self, *rows: Measurement, sync: bool = True) -> None:
         """Write rows; with `sync` they are on the disk, else they survive only the death of the process.
 
-        UserError says which rows are safe if these cannot be written (the disk is full, the file is gone).
-        Rows appended before stay readable, and so will rows appended later. UserError, too, if a value does
-        not fit its column: better here than when the run is over.
+        UserError if they cannot be written (the disk is full): rows appended before stay readable. An error
+        of pyarrow if a value does not fit its column: better here than when the run is over.
         """
-        records = [record(row) for row in rows]
-        for values in records:
-            if wrong := _misfits(values):
-                raise UserError(f"{self.path}: a row whose {wrong[0]} cannot be kept")
-        if not self._is_in_place():
-            raise UserError(f"{self.path}: was moved or removed meanwhile; it held {self.rows} rows")
-        lines = [_line(number, values) for number, values in enumerate(records, self.rows + 1)]
+        contents = plain_table(rows).to_pylist()
         try:
-            self._put(b"".join(lines), sync)
+            self._put(contents, sync)
         except OSError as error:
-            safe = f"{self.rows} rows are safe in {self.path}"
+            safe = f"the rows before are safe in {self.path}"
             raise UserError(f"{self.path.parent}: {error.strerror}; {safe}") from error
-        self.rows += len(rows)
-        if sync:
-            self._synced = self.rows, self._end
-
-    def replace(self, path: Path, damage: Sequence[str] = ()) -> None:
-        """Replace an older journal, whose rows this one has copied.
-
-        The caller has `claimed` the older one. With `damage` it is kept as NAME.damaged. UserError if it
-        cannot be replaced.
-        """
-        try:
-            if damage:
-                path.rename(_beside(path))
-            self.path = self.path.rename(path)
-            sync_folder(path.parent)
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be renamed to {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Release the journal: from now on the next run may turn it into a result file."""
         self._file.close()
 
-    def _put(self, data: bytes, sync: bool) -> None:
-        """Write after the safe rows; an OSError leaves these as they were."""
-        begin, number = self._end, self._file.fileno()
-        try:
-            rest = memoryview(data)
-            while rest:
-                done = os.pwrite(number, rest, self._end)
-                rest, self._end = rest[done:], self._end + done
-        except OSError:
-            self._cut_back(begin)
-            raise
-        try:
-            if sync:
-                os.fsync(number)
-        except OSError:  # nothing is known of what was written since the last sync
-            self.rows, end = self._synced
-            self._cut_back(end)
-            raise
-
-    def _cut_back(self, end: int) -> None:
-        """Remove what may be damaged. If even that fails, the next row is written over it."""
-        self._end = end
-        with suppress(OSError):
-            os.ftruncate(self._file.fileno(), end)
-
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
-        except OSError:
-            return False
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _put(self, contents: Sequence[Mapping[str, Any]], sync: bool) -> None:
+        rest = memoryview(b"".join(map(_line, contents)))
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        if sync:
+            os.fsync(self._file.fileno())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recovered:
-    """The rows that a journal still holds, and its damage."""
+    """What a journal still holds, and its damage."""
 
     rows: list[Measurement] = field(default_factory=list)
+    sweeps: Sweeps = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
-    """A sentence for each part that could not be read."""
+    """A sentence if there are lines that could not be read."""
 
 
 def recover(path: Path) -> Recovered:
     """Every whole row of a journal, in order, however its run ended and whatever damaged it since."""
-    rescued = Recovered()
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        rescued.damage.append(f"{path}: cannot be read: {error.strerror}")
-        return rescued
-    expected, broken, unread = 0, False, Counter[str]()
-    for line in filter(None, data.split(b"\n")):
-        entry = _entry(line)
-        if entry is None:
-            broken = True
-            continue
-        number, content = entry
-        if number != expected or broken:
-            rescued.damage.append(f"{path}: {_gap(expected, number)}")
-        if number and number >= expected:
-            try:
-                rescued.rows.append(_measurement(content, unread))
-            except ValueError as reason:
-                unread[str(reason)] += 1
-        expected, broken = max(expected, number + 1), False
-    if broken:
-        what = f"row {expected}" if expected else "the head"
-        rescued.damage.append(f"{path}: {what} is damaged or cut off, and nothing whole comes after it")
-    for what, count in unread.items():
-        rescued.damage.append(f"{path}: {what} ({count} {'rows' if count > 1 else 'row'})")
-    return rescued
+    found = Recovered()
+    lines = [line for line in path.read_bytes().split(b"\n") if line]
+    unread = 0
+    for line in lines:
+        digest, _, text = line.partition(b" ")
+        content = json.loads(text) if digest == _digest(text) else {}
+        if SWEEPS in content:
+            found.sweeps = content[SWEEPS]
+        elif _REQUIRED <= content.keys() <= FIELDS.keys() and content["schema"] == SCHEMA:
+            found.rows.append(Measurement(**content))
+        else:
+            unread += 1
+    if unread:
+        what = "lines cannot be read: damaged, cut off, or of another version of roofbench"
+        found.damage.append(f"{path}: {unread} of {len(lines)} {what}")
+    return found
 
 
-def declared_sweeps(journal: Path) -> Sweeps:
-    """The sweeps that a journal's head declares; none if the head is damaged, or the journal is gone."""
-    try:
-        with journal.open("rb") as file:
-            head = _entry(file.readline().rstrip(b"\n"))
-    except OSError:
-        return NO_SWEEPS
-    if head is None or head[0] != 0:
-        return NO_SWEEPS
-    sweeps: Sweeps = head[1].get(SWEEPS, NO_SWEEPS)
-    return sweeps
-
-
-def _gap(expected: int, number: int) -> str:
-    """The sentence on row `number` standing behind row `expected - 1`, with or without damage in between."""
-    if number < expected:
-        return f"row {number} is there twice; it is counted once"
-    if number == expected:
-        return f"there is damage before row {number}; no row is lost"
-    first, last = max(expected, 1), number - 1
-    if first > last:
-        return "the head is damaged; no row is lost"
-    return f"row {first} is damaged and lost" if first == last else f"rows {first} to {last} are lost"
-
-
-def unfinished(folder: Path) -> list[Path]:
-    """Journals, oldest first, whose run has ended without replacing them by a parquet file.
-
-    Another run may take one meanwhile: hold it by `claimed` before reading it.
-    """
-    paths = []
-    for path in sorted(folder.glob("*.journal")):
-        with claimed(path) as ended:
-            if ended:
-                paths.append(path)
-    return paths
-
-
-def finish(journal: Path, rows: Sequence[Measurement], damage: Sequence[str] = ()) -> Path | None:
+def finish(
+    journal: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS, damage: Sequence[str] = ()
+) -> Path | None:
     """Write rows, joined by the caller, as the run's parquet file; remove the journal. None without rows.
 
     The caller holds the journal: it is its own, still open, or it is `claimed`; so no other run can recover
-    it meanwhile. With `damage` it is kept as NAME.damaged, as a person might still read it. UserError if the
-    file cannot be written: the journal then stays as it is.
+    it meanwhile. If the file is there, the run was killed before it could remove its journal. With `damage`
+    the journal is kept as NAME.damaged, as a person might still read it. UserError if the file cannot be
+    written: the journal then stays as it is.
     """
-    path = None
-    if rows:
+    path = journal.with_suffix(".parquet")
+    if rows and not path.exists():
         try:
-            path = _write_missing(journal.with_suffix(".parquet"), rows, declared_sweeps(journal))
+            write(path, rows, sweeps)
         except UserError as error:
             raise UserError(f"{error}; the rows are safe in {journal}") from error
-    try:
-        if damage and journal.exists():
-            journal.rename(_beside(journal))
-        else:
-            journal.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{journal}: cannot be removed, though its rows are in {path}") from error
-    return path
+    if damage and journal.exists():
+        journal.replace(damaged_name(journal))
+    else:
+        journal.unlink(missing_ok=True)
+    return path if rows else None
 
 
-def _write_missing(path: Path, rows: Sequence[Measurement], sweeps: Sweeps) -> Path:
-    """Write rows under this name, or the rows that such a file lacks as `NAME.rest`, `NAME.rest-2`.
-
-    Such a file exists if a run was killed after writing it and before removing its journal. `NAME-2` may be
-    the name of another run.
-    """
-    rests = _numbered(f"{path.stem}.rest")
-    while path.exists():
-        with suppress(UserError):  # damaged: it stays as it is
-            there = {(RunKey.of(row), row.case) for row in read_rows(path)}
-            rows = [row for row in rows if (RunKey.of(row), row.case) not in there]
-        if not rows:
-            return path
-        path = path.with_name(f"{next(rests)}.parquet")
-    return write(path, rows, sweeps)
-
-
-def _is_taken(path: Path, but: str = "") -> bool:
-    """Whether a run has this journal's name, still going on or ended with a file; `but`: suffix to ignore."""
-    return any(path.with_suffix(s).exists() for s in (".journal", ".copy", ".parquet") if s != but)
+def damaged_name(journal: Path) -> Path:
+    """Where a damaged journal is kept."""
+    return journal.with_suffix(".journal.damaged")
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[bool]:
-    """Hold a journal while the block runs; yields False if that is not possible.
+def claimed(path: Path) -> Iterator[FileIO | None]:
+    """Hold a journal, open, while the block runs; yields None if that is not possible.
 
-    That is: its run is going on, another run has claimed it, it is gone, or we may not read it. A run holds a
-    lock on its journal, which the kernel releases when the process dies, however it dies.
+    That is: its run is going on, another run has claimed it, it is gone, or we may not write it. A run holds
+    a lock on its journal, which the kernel releases when the process dies, however it dies.
     """
     try:
-        file = path.open("rb")
+        file = _opened(path, "r+b")
     except OSError:
-        yield False
-        return
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The last holder may have just finished it: the opened file then no longer has this name.
-            ours = path.is_file() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-        except OSError:
-            ours = False
-        yield ours
+        file = None
+    with file or nullcontext():
+        yield file
 
 
-def _beside(path: Path) -> Path:
-    """An unused name for a damaged journal."""
-    names = map(path.with_name, _numbered(f"{path.name}.damaged"))
-    return next(beside for beside in names if not beside.exists())
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """`name`, `name-2`, `name-3` and so on."""
-    return (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-
-
-# ---- one line
-
-
-def _line(number: int, content: Mapping[str, Any]) -> bytes:
-    known = {name: value for name, value in content.items() if value is not None}
-    text = json.dumps([number, known], separators=(",", ":")).encode()
-    return _digest(text) + b" " + text + b"\n"
-
-
-def _entry(line: bytes) -> tuple[int, Mapping[str, Any]] | None:
-    """Number and content of a line; None if it is damaged."""
-    digest, _, text = line.partition(b" ")
-    if digest != _digest(text):
+def _opened(path: Path, mode: str) -> FileIO | None:
+    """The file, locked; None if another run has it. OSError if it cannot be opened."""
+    try:
+        file = FileIO(path, mode)
+    except FileExistsError:
         return None
-    number, content = json.loads(text)
-    return number, content
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The last holder may have just finished it: the opened file then no longer has this name.
+        if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    known = {name: value for name, value in content.items() if value is not None}
+    text = json.dumps(known, separators=(",", ":")).encode()
+    return b"\n" + _digest(text) + b" " + text
 
 
 def _digest(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=8).hexdigest().encode()
-
-
-def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measurement:
-    """The row; ValueError if this checkout cannot read it. Counts in `unread` the columns it leaves out."""
-    if content.get("schema") != SCHEMA:
-        raise ValueError(f"rows of schema {content.get('schema')} are left out; {READABLE}")
-    strangers = [name for name in content if name not in FIELDS]
-    unread.update(f"the column {name} is unknown to this checkout and left out" for name in strangers)
-    known = {name: value for name, value in content.items() if name in FIELDS}
-    if wrong := _misfits(known):
-        raise ValueError(f"rows whose {wrong[0]} are left out")
-    try:
-        return Measurement(**known)
-    except TypeError:
-        needed = [column.name for column in ARROW if not column.nullable and column.name not in known]
-        raise ValueError(f"rows without the column {needed[0]} are left out") from None
-
-
-def _misfits(values: Mapping[str, Any]) -> list[str]:
-    """A clause for each value that its column cannot hold exactly, with the type of the column."""
-    return [
-        f"{name} is {value!r:.60} instead of {_TYPES[name]}"
-        for name, value in values.items()
-        if not (name in _NULLABLE if value is None else _holds(_TYPES[name], value))
-    ]
-
-
-def _holds(kind: pa.DataType, value: Any) -> bool:
-    if pa.types.is_list(kind):
-        return isinstance(value, list) and all(_holds(kind.value_type, item) for item in value)
-    if pa.types.is_floating(kind):
-        return isinstance(value, float) or (type(value) is int and abs(value) <= 2**53)
-    if pa.types.is_integer(kind):
-        return type(value) is int and -(2**63) <= value < 2**63
-    return isinstance(value, bool if pa.types.is_boolean(kind) else str)

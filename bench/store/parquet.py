@@ -12,15 +12,15 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
-from bench.store.records import records
 from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 Sweeps = Mapping[str, Any]
 """Sweep -> its title, plots and claims as `bench.sweep.grammar.Sweep.declared` gives them."""
 NO_SWEEPS: Sweeps = {}
-SCHEMA_KEY, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
+SCHEMA_KEY, _SWEEPS = b"roofbench.schema", b"roofbench.sweeps"
 """Keys of a file's metadata."""
-_PACK = b"roofbench.pack"
-"""Key in the metadata of a pack: several runs in one file, and their samples in another."""
 _MARK = b"roofseal"
 _DIGEST_BYTE = 16
 _SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
@@ -50,32 +48,17 @@ def write(path: Path, rows: Sequence[Measurement], sweeps: Sweeps = NO_SWEEPS) -
         raise UserError(f"{path}: exists; result files are never rewritten")
     beside = path.with_suffix(".part")
     try:
-        write_bytes(beside, sealed(_parquet(rows, sweeps)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(sealed(_parquet(rows, sweeps)))
+            file.flush()
+            os.fsync(file.fileno())
         beside.rename(path)
-        sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, and its folder if need be, and sync it to the disk. OSError if that is not possible."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder to the disk: until then a synced file may have no name there."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Rows(Sequence[Measurement]):
@@ -88,13 +71,7 @@ class Rows(Sequence[Measurement]):
     def __len__(self) -> int:
         return len(self.table)
 
-    @overload
-    def __getitem__(self, place: int) -> Measurement: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Measurement]: ...
-    def __getitem__(self, place: int | slice) -> Measurement | list[Measurement]:
-        if isinstance(place, slice):
-            return list(self)[place]
+    def __getitem__(self, place: int) -> Measurement:  # type: ignore[override]
         return next(rows(self.table.slice(range(len(self))[place], 1)))
 
     def __iter__(self) -> Iterator[Measurement]:
@@ -106,19 +83,30 @@ def as_table(rows: Sequence[Measurement]) -> pa.Table:
     if isinstance(rows, Rows):
         return rows.table
     parameters = [json.loads(row.parameters) for row in rows]
-    table = pa.Table.from_pydict(records(rows), schema=ARROW)
+    table = plain_table(rows)
     for name in sorted({n for p in parameters for n in p} - set(FIELDS)):
         table = table.append_column(name, pa.array([p.get(name) for p in parameters]))
     return table
+
+
+def plain_table(rows: Sequence[Measurement]) -> pa.Table:
+    """The rows without the columns of parameters; a lone surrogate, which is no character, becomes `?`."""
+    columns = {name: list(map(_plain, map(attrgetter(name), rows))) for name in FIELDS}
+    return pa.Table.from_pydict(columns, schema=ARROW)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return list(map(_plain, value))
+    return value
 
 
 def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
     table = as_table(rows)
     names = sorted({row.sweep for row in rows} & sweeps.keys())
     facts = {SCHEMA_KEY: str(SCHEMA).encode(), _SWEEPS: json.dumps({n: sweeps[n] for n in names}).encode()}
-    if rows:
-        run = ("run_id", "commit", "device_name", "driver", "torch", "triton", "libraries")
-        facts[_RUN] = json.dumps({k: getattr(rows[0], k) for k in run}).encode()
     sink = pa.BufferOutputStream()
     text = [column.name for column in table.schema if pa.types.is_string(column.type)]
     pq.write_table(
@@ -149,8 +137,7 @@ def read_sweeps(paths: Iterable[Path]) -> dict[RunKey, Sweeps]:
     declared: dict[RunKey, Sweeps] = {}
     for _, table in tables(paths, lambda refusal: None, RunKey._fields):
         sweeps = json.loads(table.schema.metadata.get(_SWEEPS, b"{}"))
-        for key in runs_of(table):
-            declared[key] = {**declared.get(key, {}), **sweeps}
+        declared |= dict.fromkeys(runs_of(table), sweeps)
     return declared
 
 
@@ -176,11 +163,8 @@ def tables(
     for path in paths:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not files:
-            there = (
-                ", but the journal of a run that did not end: --bench-resume makes it one"
-                if any(path.rglob("*.journal"))
-                else ""
-            )
+            there = ", but the journal of a run that did not end: --bench-resume makes it one"
+            there = there if any(path.rglob("*.journal")) else ""
             raise UserError(f"{path}: no .parquet file in this folder{there}")
         for file in files:
             try:
@@ -259,8 +243,6 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     table = _parsed(path, data, None if columns is None else set(columns))
-    if _PACK in (table.schema.metadata or {}):
-        raise UserError(f"{path}: is a pack of several runs, which the release that wrote it reads")
     schema = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"

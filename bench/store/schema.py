@@ -83,15 +83,11 @@ class Measurement:
         "what chose the code that computed: variables and settings of libraries that were set, as "
         "`MKL_CBWR=COMPATIBLE`, and the instructions that torch uses, as `cpu_capability=AVX2`; null: unknown"
     )
-    host: str | None = nullable(
-        "name of the machine; null if unknown; files of before may have hashes here and in the next three"
-    )
+    host: str | None = nullable("name of the machine; older files may have hashes here and in the next three")
     pci_bus: str | None = nullable("PCI address of the GPU, as 0000:1b:00.0")
     gpu_uuid: str | None = nullable("UUID of the GPU, or of the MIG slice of it that was measured")
     serial: str | None = nullable("serial number of the GPU's board; null if it tells none")
-    boot: str | None = nullable(
-        "hash of the kernel's boot id, new whenever the machine starts; null if unknown"
-    )
+    boot: str | None = nullable("hash of the kernel's boot id, new whenever the machine starts")
     job_id: str | None = nullable(
         "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
         + ", ".join(JOB_IDS)
@@ -110,9 +106,7 @@ class Measurement:
     )
     # identity of the case
     sweep: str = column("the sweep's path under sweeps/, without .yaml")
-    role: str = column(
-        "what the sweep's rows are for: measurement | roof | probe | calibration; the last three are ceilings"
-    )
+    role: str = column("what the sweep's rows are: measurement, or a ceiling: roof | probe | calibration")
     operator: str = column("operator: a folder of kernels/")
     implementation: str = column("what ran: cublas, onednn, triton, ...")
     arithmetic: str = column("matrix | vector | sparse | 8-bit: which units bound it; link | latency: none")
@@ -164,9 +158,7 @@ class Measurement:
     run_half: float | None = nullable(
         "natural logarithm: half of the 95 % interval of the median within the run, for rows of one run"
     )
-    run_by: str | None = nullable(
-        "what tells these three: visits | assumed (no case was visited twice: the usual spread of such work)"
-    )
+    run_by: str | None = nullable("what tells these three: visits | assumed (no case was visited twice)")
     noise_visits: float | None = nullable(
         "natural logarithm: what run_half would be by the scatter of the run's other cases of such work alone"
     )
@@ -178,12 +170,8 @@ class Measurement:
     )
     samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
     launches: int | None = nullable("launches in one sample")
-    stop: str | None = nullable(
-        "why sampling ended: converged | budget | samples | visits (they do not agree)"
-    )
-    settled: bool | None = nullable(
-        "whether window medians agreed before sampling, on more than half of the visits", "middle"
-    )
+    stop: str | None = nullable("why sampling ended: converged | budget | samples | visits (which disagree)")
+    settled: bool | None = nullable("whether windows agreed before sampling, on most of the visits", "middle")
     settle_s: float | None = total("seconds of settling, all visits together")
     step_s: float | None = nullable(
         "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"
@@ -193,19 +181,13 @@ class Measurement:
         "graph, or an empty pair of events; not subtracted (GPU). Of imported times what the "
         "launch in them takes: the shortest of their device and source, or less"
     )
-    late_samples: int | None = total(
-        "samples thrown away and taken again, since the host was not done queueing when they began (GPU)"
-    )
+    late_samples: int | None = total("samples taken again, as the host still queued when they began (GPU)")
     visits: int | None = nullable(
         "visits, spread over the run, whose samples are published; each built, settled and timed anew"
     )
-    visit_samples: list[int] | None = nullable(
-        "samples of each of them: samples_s is theirs, one visit after the other"
-    )
+    visit_samples: list[int] | None = nullable("samples of each of them, one visit after the other")
     visit_at_s: list[float] | None = nullable("seconds from the run's start to the end of each of them")
-    set_aside: list[str] | None = nullable(
-        "why other visits are not published, a reason each: contended, stolen, throttled, unsettled, ..."
-    )
+    set_aside: list[str] | None = nullable("why others are not published, one by one: contended, stolen, ...")
     set_aside_s: list[float] | None = nullable("the median of each visit set aside")
     ring_slots: int | None = nullable("sets of tensors that the launches take turns on")
     ring_byte: int | None = nullable("bytes those sets hold together")
@@ -234,9 +216,7 @@ class Measurement:
     byte: int = column("bytes if each input is read and each output written once")
     byte_written: int = column("the written part of byte")
     byte_moved: int = column("bytes this implementation must move")
-    byte_again: int | None = nullable(
-        "the part of byte_moved that is read a second time, so perhaps from cache"
-    )
+    byte_again: int | None = nullable("the part of byte_moved that is read a second time, perhaps from cache")
     moved_written: int | None = nullable("the written part of byte_moved")
     byte_beside: int | None = nullable(
         "the part of byte_moved that kernels without matrix arithmetic move, before or after those with it; "
@@ -256,18 +236,12 @@ class Measurement:
     energy_j: float | None = total("energy while timing, rests included; null for less than 1 s (GPU)")
     temperature_c: float | None = most("temperature after timing (GPU)")
     limit_reasons: str | None = every("why the clock was held back just after timing, as NVML says (GPU)")
-    held_power: float | None = most(
-        "share of the time in which the power limit held the clock, from NVML's counter (GPU)"
-    )
+    held_power: float | None = most("share of the time that the power limit held the clock, by NVML (GPU)")
     held_thermal: float | None = most("the same for heat, slowed by software or by hardware (GPU)")
     held_hardware: float | None = most("the same for the hardware's power brake (GPU)")
     held_sync: float | None = most("the same for sync boost (GPU)")
-    foreign_processes: int | None = most(
-        "other processes with a context on the GPU, before or after timing; null if none is listed"
-    )
-    concurrent_gpus: int | None = nullable(
-        "GPUs that were timed at the same time, by ROOFBENCH_CONCURRENT_GPUS; null in older files (GPU)"
-    )
+    foreign_processes: int | None = most("other processes with a context on the GPU, before or after timing")
+    concurrent_gpus: int | None = nullable("GPUs that were timed at the same time; null in older files (GPU)")
     persistence: str | None = nullable("persistence mode, on | off (GPU)")
     ecc: str | None = nullable("ECC, on | off (GPU)")
     mig: str | None = nullable("MIG, on | off (GPU)")
@@ -279,17 +253,13 @@ class Measurement:
         "share of the time in which a task of the machine, or of the control group, waited to run (CPU)"
     )
     steal: float | None = most("share of processor time the hypervisor took (CPU)")
-    throttled: float | None = most(
-        "share of the time in which a control group's quota held threads back, at most 1 (CPU)"
-    )
+    throttled: float | None = most("share of the time that a control group's quota held threads back (CPU)")
     on_processor: float | None = least(
         "processor time of the timing thread over wall time: less than 1, it waited (CPU)"
     )
     involuntary_switches: int | None = total("times the timing process was made to give way (CPU)")
     governor: str | None = nullable("frequency governor, empty if the kernel tells none (CPU)")
-    sentinel_before_s: float | None = mean(
-        "seconds of a fixed 256^3 float32 GEMM just before timing: the machine's speed then (CPU)"
-    )
+    sentinel_before_s: float | None = mean("seconds of a fixed 256^3 float32 GEMM just before timing (CPU)")
     sentinel_after_s: float | None = mean("the same just after timing (CPU)")
     sentinel_moved: float | None = most(
         "largest change of that time from before to after, as a share of the smaller (CPU)"

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,8 +93,8 @@ class KilledRun:
         """Whether the result file is there, and it alone."""
         return any(self.folder.rglob("*.parquet")) and not any(self.folder.rglob("*.journal"))
 
-    def finish(self) -> list[Measurement]:
-        """The rows of the result file, held against all that was seen before."""
+    def finish(self) -> None:
+        """Hold the rows of the result file against all that was seen before."""
         rows = [row for path in self.folder.rglob("*.parquet") for row in read_rows(path)]
         cases = [row.case for row in rows]
         if len(set(cases)) != len(cases):
@@ -110,11 +109,8 @@ class KilledRun:
                 self.faults.append(f"the samples of {row.case} changed or went")
         if unexplained := [row.case for row in rows if row.status != "ok" and not row.reason]:
             self.faults.append(f"neither measured nor explained: {unexplained[0]}")
-        if left := [
-            p.name for p in self.folder.glob("r/*/*") if p.suffix != ".parquet" and "damaged" not in p.name
-        ]:
+        if left := [p.name for p in self.folder.glob("r/*/*") if p.suffix not in (".parquet", ".damaged")]:
             self.faults.append(f"left lying: {', '.join(left)}")
-        return rows
 
 
 def _holds(published: list[float], samples: list[float]) -> bool:
@@ -165,31 +161,23 @@ def killed(run: KilledRun, process: subprocess.Popen[bytes], victim: str) -> str
     return victim
 
 
-def trial(times: int, folder: Path) -> Iterator[str]:
-    """Kill so often; yields the lines of the table, faults with `FAULT` before them."""
-    began = time.monotonic()
-    first = KilledRun(folder / "0")
-    first.start().wait()
-    rows = first.finish()
+def trial(times: int, folder: Path) -> list[str]:
+    """What should not be in runs of which one process is killed so often, and each of which ends at last."""
+    began, faults, kills = time.monotonic(), list[str](), 0
+    undisturbed = KilledRun(folder / "undisturbed")
+    undisturbed.start().wait()
+    undisturbed.finish()
     horizon_s = time.monotonic() - began
-    yield f"undisturbed: {len(rows)} rows in {horizon_s:.1f} s"
-    yield from (f"FAULT undisturbed: {fault}" for fault in first.faults)
-    kills = {"parent": 0, "worker": 0}
-    statuses: dict[str, int] = {}
-    runs = 0
-    while sum(kills.values()) < times:
-        runs += 1
-        run = KilledRun(folder / str(runs))
+    runs = [undisturbed]
+    while kills < times:
+        runs.append(run := KilledRun(folder / str(len(runs))))
         process, struck = run.start(), False
         while True:
-            moment_s = random.uniform(0.0, horizon_s)
             try:
-                code = process.wait(moment_s if sum(kills.values()) < times else None)
+                code = process.wait(random.uniform(0.0, horizon_s) if kills < times else None)
             except subprocess.TimeoutExpired:
                 victim = killed(run, process, random.choice(("parent", "worker")))
-                kills[victim], struck = kills[victim] + 1, True
-                head = f"{sum(kills.values()):4}  run {runs:3}  {victim}  {moment_s:5.1f} s"
-                yield f"{head}  {len(run.kept):3} rows on the disk"
+                kills, struck = kills + 1, True
                 code = KILLED if victim == "parent" else None
             if code in (0, 1) or run.is_done:  # 1: some case has no time
                 break
@@ -198,9 +186,7 @@ def trial(times: int, folder: Path) -> Iterator[str]:
             elif code is not None:
                 run.faults.append(f"exit code {code}: {run.said.read_text(errors='replace')[-500:]}")
                 break
-        for row in run.finish():
-            statuses[row.status] = statuses.get(row.status, 0) + 1
-        yield from (f"FAULT run {runs}: {fault}" for fault in run.faults)
-    counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
-    struck_down = f"{kills['parent']} parents and {kills['worker']} workers killed"
-    yield f"{struck_down} in {runs} runs of {CASES} cases, of which there are {counts}"
+        run.finish()
+    for run in runs:
+        faults += [f"{run.folder.name}: {fault}" for fault in run.faults]
+    return faults

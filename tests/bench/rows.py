@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bench.store import parquet
 from bench.store.journal import Journal
-from bench.store.records import record
-from bench.store.schema import ARROW, Measurement
+from bench.store.schema import Measurement
 
 Chance = np.random.Generator
 
@@ -44,13 +43,14 @@ def rows(count: int, **facts: Any) -> list[Measurement]:
 
 def stored(made: Iterable[Measurement]) -> list[Measurement]:
     """The rows as a result file gives them back, without the disk."""
-    return list(parquet.rows(pa.Table.from_pylist([record(one) for one in made], schema=ARROW)))
+    return list(parquet.rows(parquet.plain_table(list(made))))
 
 
 def written(path: Path, made: list[Measurement]) -> bytes:
     """Write a journal of these rows; its bytes."""
-    with Journal(path) as journal:
-        journal.append(*made)
+    journal = Journal(path, FileIO(path, "w"))
+    journal.append(*made)
+    journal.close()
     return path.read_bytes()
 
 

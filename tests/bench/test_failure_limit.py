@@ -129,19 +129,6 @@ def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
     return lines, " ".join(line.strip() for line in closing_lines(run)), read_frame([result.path])
 
 
-def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
-    made = cases(folder)
-    run = opened(folder, made)
-    answering(run, "triton", asked := [])
-    rows = list(run.walk())
-    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
-    by_status = [found.status for found in rows if found.implementation == "triton"]
-    assert by_status == ["error"] * 3 + ["skipped"] * (len(only(made, "triton")) - 3)
-    assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(run.rounds.failure_limit.lines) == 1
-    run.close()
-
-
 def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     made = cases(folder)
     run = opened(folder, made)
@@ -160,9 +147,10 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
 
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(folder, monkeypatch, cases(folder))
-    answering(run, "triton", [])
+    answering(run, "triton", asked := [])
     run.worker.renewed["the device no longer answers"] = 2
     lines, closing, frame = shown(run)
+    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(cases(folder), "cublas"))
     (at,) = [index for index, line in enumerate(lines) if line.startswith("gemm triton is given up")]
     assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
     assert not any("triton" in line for line in lines[at + 1 :])

@@ -205,8 +205,4 @@ def test_a_killed_run_takes_its_worker_along_and_the_next_finds_its_rows(tmp_pat
 @pytest.mark.deep
 def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> None:
     random.seed(seed)
-    runs = 5
-    lines = list(trial(runs, tmp_path))
-    print("\n".join(lines))
-    assert sum("rows on the disk" in line for line in lines) == runs
-    assert not [line for line in lines if line.startswith("FAULT")]
+    assert trial(5, tmp_path) == []

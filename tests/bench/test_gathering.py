@@ -199,18 +199,11 @@ def test_imported_timings_and_runs_that_do_not_say_when_they_began_are_no_nights
     assert len(said) == 2 and said[0].endswith("imported timings have no nights") and "odd began" in said[1]
 
 
-def test_a_time_of_nothing_is_none_and_of_two_visits_the_first_counts(nights: Nights) -> None:
-    nights.add(0, [case(0, 0.0), case(1, 2.0), case(1, 3.0, visit=1), case(2, math.inf)])
+def test_what_is_no_time_is_none_and_of_two_visits_the_first_counts(nights: Nights) -> None:
+    nothing = [case(0, 0.0), case(2, math.inf), case(3, status="wrong"), case(4, None, status="skipped")]
+    nights.add(0, [*nothing, case(1, 2.0), case(1, 3.0, visit=1)])
     history = nights.history()
     assert history.log_s.tolist() == [[math.log(2.0)]] and history.nights[0].timed == 1
-
-
-def test_a_wrong_result_has_no_time(nights: Nights) -> None:
-    unsupported = case(2, None, status="unsupported")
-    nights.add(0, [case(0), case(1, status="wrong"), unsupported, case(3, None, status="skipped")])
-    history = nights.history()
-    assert len(history.series) == 1 and history.log_s.shape == (1, 1)
-    assert history.nights[0].timed == 1
 
 
 def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:

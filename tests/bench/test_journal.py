@@ -1,23 +1,30 @@
-"""A row that `append` has taken is on the disk, and comes back, or its loss is told."""
+"""A row that `append` has taken is on the disk, and comes back, or its loss is told; from run to run."""
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import json
 import math
 import os
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bench.errors import UserError
 from bench.store import journal as journals
-from bench.store import schema
-from bench.store.journal import Journal, Recovered, finish, recover
-from bench.store.schema import ARROW, READABLE, Measurement
+from bench.store import parquet, schema
+from bench.store.journal import Journal, Recovered, claimed, finish, recover
+from bench.store.schema import ARROW, Measurement
 from tests.bench.rows import row, rows, written
+
+ROOT = Path(__file__).parents[2]
 
 
 def any_float() -> float:
@@ -47,27 +54,22 @@ def any_row() -> Measurement:
     return Measurement(**(values | {"schema": schema.SCHEMA, "parameters": '{"m":1}'}))
 
 
-def forged(path: Path, *contents: dict[str, Any]) -> Path:
-    """A journal as another version of the checkout might have written it."""
-    head = {journals.HEAD: schema.SCHEMA}
-    path.write_bytes(b"".join(journals._line(*one) for one in enumerate((head, *contents))))
-    return path
+def unread(path: Path, count: int, of: int) -> list[str]:
+    """What is said of a journal of which so many lines cannot be read."""
+    what = "lines cannot be read: damaged, cut off, or of another version of roofbench"
+    return [f"{path}: {count} of {of} {what}"] if count else []
 
 
 def test_any_row_comes_back_to_the_last_bit(tmp_path: Path) -> None:
-    made = [any_row() for _ in range(100)]
-    with Journal(tmp_path / "r.journal") as journal:
-        for one in made[:50]:
-            journal.append(one)
-        journal.append(*made[50:], sync=False)
-        assert journal.rows == 100
-    found = recover(tmp_path / "r.journal")
-    assert found.rows == made and not found.damage
-    assert [repr(one) for one in found.rows] == [repr(one) for one in made]  # also tells -0.0 from 0.0
-    journal_nan = row(set_aside_s=[math.nan, 1.0], median_s=math.nan)
-    written(tmp_path / "nan.journal", [journal_nan])
-    (back,) = recover(tmp_path / "nan.journal").rows
-    assert repr(back) == repr(journal_nan)
+    made = [*(any_row() for _ in range(100)), row(set_aside_s=[math.nan, 1.0], median_s=math.nan)]
+    journal = Journal.named(tmp_path, "r")
+    for one in made[:50]:
+        journal.append(one)
+    journal.append(*made[50:], sync=False)
+    found = recover(journal.path)
+    journal.close()
+    # Their text also tells -0.0 from 0.0, and that NaN is NaN.
+    assert [repr(one) for one in found.rows] == [repr(one) for one in made] and not found.damage
 
 
 def test_text_that_is_no_unicode_does_not_stop_a_run(tmp_path: Path) -> None:
@@ -79,124 +81,185 @@ def test_text_that_is_no_unicode_does_not_stop_a_run(tmp_path: Path) -> None:
     assert finish(tmp_path / "r.journal", made) is not None  # nor the parquet file
 
 
-def test_a_row_is_on_the_disk_before_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(tmp_path / "r.journal")
-    synced: list[int] = []
-    really = os.fsync
-
-    def fsync(number: int) -> None:
-        synced.append(os.fstat(number).st_size)
-        really(number)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    for count in range(1, 4):
-        journal.append(row())
-        assert len(recover(journal.path).rows) == journal.rows == count
-        assert synced[-1] == journal.path.stat().st_size and len(synced) == count
-    journal.append(row(), sync=False)
-    assert len(synced) == 3 and len(recover(journal.path).rows) == 4
-    journal.append()
-    assert synced[-1] == journal.path.stat().st_size and len(synced) == 4
-
-
 def test_every_byte_of_a_journal_changed_costs_one_row_and_is_said(tmp_path: Path) -> None:
     made = rows(3)
     path = tmp_path / "r.journal"
     data = written(path, made)
     for at, byte in enumerate(data):
-        with path.open("r+b", buffering=0) as file:
-            os.pwrite(file.fileno(), bytes([byte ^ random.randrange(1, 256)]), at)
-            found = recover(path)
-            os.pwrite(file.fileno(), bytes([byte]), at)
-        line = data.count(b"\n", 0, at)
-        lost = {line, line + (data[at] == ord("\n"))}  # a line without its end takes the next along
+        changed = bytearray(data)
+        changed[at] ^= random.randrange(1, 256)
+        path.write_bytes(changed)
+        found = recover(path)
+        line = data.count(b"\n", 0, at + 1) - 1  # that of what sweeps declare is line 0
+        lost = {line, line - (byte == ord("\n"))}  # a line without its beginning takes the one before along
         assert found.rows == [one for number, one in enumerate(made, 1) if number not in lost], at
-        gone = sorted(lost & {1, 2, 3})
-        if 3 in gone:
-            says = f"row {gone[0]} is damaged or cut off, and nothing whole comes after it"
-        elif not gone:
-            says = "the head is damaged; no row is lost"
-        else:
-            says = "rows 1 to 2 are lost" if len(gone) == 2 else f"row {gone[0]} is damaged and lost"
-        assert found.damage == [f"{path}: {says}"], at
+        assert len(found.damage) == 1, at
 
 
 def test_a_journal_cut_anywhere_gives_its_whole_rows(tmp_path: Path) -> None:
     made = rows(3)
     data = written(tmp_path / "r.journal", made)
-    ends = [at for at, byte in enumerate(data) if byte == ord("\n")]
+    ends = [at for at, byte in enumerate(data) if byte == ord("\n")] + [len(data)]
     path = tmp_path / "r.journal"
     for cut in reversed(range(len(data))):
         os.truncate(path, cut)
         found = recover(path)
-        whole = sum(end <= cut for end in ends)
+        whole = sum(end <= cut for end in ends[1:])
         assert found.rows == made[: max(0, whole - 1)], cut
         torn = cut not in (0, *ends, *(end + 1 for end in ends))
-        what = f"row {whole}" if whole else "the head"
-        says = f"{path}: {what} is damaged or cut off, and nothing whole comes after it"
-        assert found.damage == [says] * torn, cut
+        assert found.damage == unread(path, int(torn), whole + 1), cut
 
 
-def test_a_journal_damaged_in_many_places_never_changes_a_row(tmp_path: Path) -> None:
-    made = rows(12)
-    data = written(tmp_path / "r.journal", made)
-    path = tmp_path / "bad.journal"
-    for _ in range(300):
-        changed = bytearray(data)
-        for _ in range(random.randrange(1, 4)):
-            at, length = random.randrange(len(data)), random.choice([1, 10, 512, 3000])
-            end = min(len(data), at + length)
-            new = random.choice([bytes(length), random.randbytes(length), b"", b"\n" * length, data[:length]])
-            changed[at:end] = new
-        path.write_bytes(changed)
-        found = recover(path)
-        places = [made.index(one) for one in found.rows]
-        assert places == sorted(set(places))
-        assert found.damage or found.rows == made[: len(places)]  # cut at a row's end, as by a kill
-
-
-def test_damage_that_costs_no_row_is_said(tmp_path: Path) -> None:
-    path, made = tmp_path / "r.journal", rows(2)
-    head, first, second = written(path, made).splitlines(keepends=True)
-    for between, says in (
-        (first, "row 1 is there twice; it is counted once"),
-        (b"no row\n", "there is damage before row 2; no row is lost"),
-    ):
-        path.write_bytes(b"".join((head, first, between, second)))
-        assert recover(path) == Recovered(made, [f"{path}: {says}"])
-    path.unlink()
-    assert recover(path) == Recovered([], [f"{path}: cannot be read: No such file or directory"])
-
-
-# ---- journals of other versions
-
-
-def test_a_row_of_another_version_is_read_as_far_as_it_can_be(tmp_path: Path) -> None:
+def test_rows_of_another_version_are_told_and_kept(tmp_path: Path) -> None:
     full = {name: value for name, value in dataclasses.asdict(row()).items() if value is not None}
-    later = full | {"later": 3.5}
     earlier = {name: value for name, value in full.items() if name != "samples_s"}
     bare = {name: value for name, value in full.items() if name != "device"}
-    wrong = {
-        "flop": {"'x'": "x", "1.5": 1.5, "True": True},
-        "samples_s": {"1.0": 1.0, "[None]": [None]},
-        "settled": {"1": 1},
-        "clock": {"1": 1},
-    }
-    others = [full | {"schema": number} for number in (99, 99, 1)]
-    others += [full | {name: value} for name, values in wrong.items() for value in values.values()]
-    path = forged(tmp_path / "r.journal", later, earlier, bare, *others)
+    others = [bare, full | {"later": 3.5}, full | {"schema": 99}]
+    path = tmp_path / "r.journal"
+    path.write_bytes(b"".join(map(journals._line, (full, earlier, *others))))
     found = recover(path)
-    assert found.rows == [Measurement(**full), Measurement(**earlier)]
-    assert found.rows[1].samples_s is None
-    said = [sentence.removeprefix(f"{path}: ") for sentence in found.damage]
-    assert said == [
-        "the column later is unknown to this checkout and left out (1 row)",
-        "rows without the column device are left out (1 row)",
-        f"rows of schema 99 are left out; {READABLE} (2 rows)",
-        f"rows of schema 1 are left out; {READABLE} (1 row)",
-        *(
-            f"rows whose {name} is {value} instead of {ARROW.field(name).type} are left out (1 row)"
-            for name, values in wrong.items()
-            for value in values
-        ),
-    ]
+    assert found.rows == [Measurement(**full), Measurement(**earlier)] and found.rows[1].samples_s is None
+    assert found.damage == unread(path, 3, 5)
+
+
+# ---- where nothing can be written
+
+
+def test_a_file_that_may_not_grow_keeps_what_it_has(tmp_path: Path) -> None:
+    """Nor does what was written of a row that had no room spoil the next, where there is room again."""
+    program = f"""
+import json, resource
+from pathlib import Path
+from bench.errors import UserError
+from bench.store.journal import Journal, recover
+from tests.bench.rows import row
+journal, count = Journal.named(Path({str(tmp_path)!r}), "r"), 0
+free = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 9000, free[1]))
+try:
+    while True:
+        journal.append(row())
+        count += 1
+except UserError as error:
+    said = [str(error), count, len(recover(journal.path).rows)]
+resource.setrlimit(resource.RLIMIT_FSIZE, free)
+journal.append(row())
+print(json.dumps([*said, len(recover(journal.path).rows)]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    sentence, safe, there, afterwards = json.loads(done.stdout)
+    assert sentence == f"{tmp_path}: File too large; the rows before are safe in {tmp_path / 'r.journal'}"
+    assert 2 < safe == there == afterwards - 1
+
+
+def test_where_no_file_can_be_made_a_journal_is_refused(tmp_path: Path) -> None:
+    """Below a file there can be none, which is no name that is taken."""
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        with pytest.raises(UserError, match=f"{folder}: results cannot be written here: "):
+            Journal.named(folder, "r")
+
+
+@pytest.mark.parametrize(("name", "value"), [("flop", 2**63), ("median_s", "1"), ("samples_s", [1.0, "2"])])
+def test_a_value_that_does_not_fit_its_column_is_refused_now_not_at_the_end(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    journal = Journal.named(tmp_path, "r")
+    with pytest.raises((pa.ArrowException, OverflowError)):
+        journal.append(row(**{name: value}))
+    journal.append(row())
+    journal.close()
+    assert len(recover(journal.path).rows) == 1
+
+
+# ---- from run to run
+
+
+def free(folder: Path) -> list[str]:
+    """The journals that another run may take."""
+    names = []
+    for path in sorted(folder.glob("*.journal")):
+        with claimed(path) as claim:
+            names += [path.stem] if claim else []
+    return names
+
+
+def test_a_running_journal_is_not_recovered_by_another_run(tmp_path: Path) -> None:
+    (tmp_path / "folder.journal").mkdir()
+    written(tmp_path / "a.journal", rows(1))
+    journal = Journal.named(tmp_path, "live")
+    assert free(tmp_path) == ["a"]
+    journal.close()
+    assert free(tmp_path) == ["a", "live"]
+
+
+def test_a_resumed_journal_is_written_on_by_one_run_alone(tmp_path: Path) -> None:
+    made, path = rows(3), tmp_path / "r.journal"
+    path.write_bytes(written(path, made[:2]) + b"\nhalf a row")
+    with claimed(path) as claim, claimed(path) as second:
+        assert claim and not second
+        journal = Journal.again(path, claim, {"a": {}})
+    journal.append(made[2])
+    assert free(tmp_path) == []
+    journal.close()
+    assert recover(path) == Recovered(made, {"a": {}}, unread(path, 1, 6)) and free(tmp_path) == ["r"]
+
+
+def test_a_journal_that_was_taken_before_it_was_locked_is_not_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run, which looks for what was left, finds it unlocked for a moment, and empty."""
+    path = tmp_path / "r.journal"
+    really = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", really)
+        with claimed(path) as claim:
+            assert claim and finish(path, recover(path).rows) is None
+        really(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    journal = Journal.named(tmp_path, "r")
+    journal.append(row())
+    journal.close()
+    assert [len(recover(path).rows) for path in tmp_path.iterdir()] == [1]
+
+
+def test_of_runs_that_ask_for_one_name_each_gets_another(tmp_path: Path) -> None:
+    first, second = (Journal.named(tmp_path, "r") for _ in range(2))
+    assert (first.path.name, second.path.name) == ("r.journal", "r-2.journal")
+    for journal in (first, second):
+        journal.append(row(run_id=journal.path.stem))
+        journal.close()
+    assert finish(second.path, recover(second.path).rows) == tmp_path / "r-2.parquet"
+    third = Journal.named(tmp_path, "r")  # a result file has its name for ever
+    third.close()
+    assert sorted(os.listdir(tmp_path)) == ["r-2.parquet", "r-3.journal", "r.journal"]
+
+
+def test_a_damaged_journal_is_kept_beside_its_rows(tmp_path: Path) -> None:
+    made, path = rows(3), tmp_path / "r.journal"
+    data = written(path, made)[: -random.randrange(2, 100)]
+    path.write_bytes(data)
+    found = recover(path)
+    assert found.rows == made[:2] and found.damage
+    assert finish(path, found.rows, found.sweeps, found.damage) == tmp_path / "r.parquet"
+    assert (tmp_path / "r.journal.damaged").read_bytes() == data and not path.exists()
+    assert parquet.read_rows(tmp_path / "r.parquet") == made[:2]
+
+
+def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:
+    """/dev/full is a disk without space: what is written beside goes there."""
+    made = rows(2)
+    journal = tmp_path / "r.journal"
+    data = written(journal, made)
+    (tmp_path / "r.part").symlink_to("/dev/full")
+    with pytest.raises(UserError) as error:
+        finish(journal, made)
+    says = f"{tmp_path}/r.parquet: cannot be written: No space left on device; the rows are safe in {journal}"
+    assert str(error.value) == says
+    assert journal.read_bytes() == data and os.listdir(tmp_path) == ["r.journal"]
+    (tmp_path / "r.part").write_bytes(b"half a file of a run that was killed")
+    assert finish(journal, made) == tmp_path / "r.parquet"
+    assert parquet.read_rows(tmp_path / "r.parquet") == made and os.listdir(tmp_path) == ["r.parquet"]

@@ -20,10 +20,9 @@ from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
 from bench.runner.resume import begin
 from bench.store import parquet
-from bench.store.journal import Journal
 from bench.store.schema import Measurement
 from tests.bench.comparable import compared, judged, quiet, run, still, timed
-from tests.bench.rows import NOT_YET, Chance, again, lasting, older, row
+from tests.bench.rows import NOT_YET, Chance, again, lasting, older, row, written
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
@@ -207,12 +206,9 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp
         parquet.write(tmp_path / f"20261101T00000{number}Z-a.parquet", night(chance, level, range(8)))
     parquet.write(tmp_path / "20261102T000000Z-a.parquet", night(chance, 1.0, range(50, 54)))
     (tmp_path / "20261103T000000Z-a.parquet").write_bytes(b"PAR1 was here")
-    with Journal(tmp_path / "20261104T000000Z-a.journal") as journal:
-        for row in night(chance, 1.0, range(8)):
-            journal.append(replace(row, **NOT_YET))
-    begun = begin(tmp_path, "b")
-    begun.journal.close()
-    (left,) = begun.left
+    written(tmp_path / "20261104T000000Z-a.journal", again(night(chance, 1.0, range(8)), **NOT_YET))
+    journal, _, (left,) = begin(tmp_path, "b")
+    journal.close()
     assert min(row.noise_runs or 0.0 for row in parquet.read_rows(left.path)) > 2 * MATRIX.runs
 
 

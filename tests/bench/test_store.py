@@ -6,7 +6,6 @@ import math
 import os
 import random
 import shutil
-import stat
 from pathlib import Path
 
 import pandas as pd
@@ -117,14 +116,6 @@ def test_a_number_that_is_none_is_a_missing_value(tmp_path: Path) -> None:
     assert read.median_s is None and read.power_w == 1.5
 
 
-def test_what_sweeps_declare_is_gathered_from_all_files_of_a_run(tmp_path: Path) -> None:
-    files = [
-        parquet.write(tmp_path / f"r{rest}.parquet", [row(sweep=name)], {name: {"title": name}})
-        for rest, name in (("", "a"), (".rest", "b"))
-    ]
-    assert parquet.read_sweeps(files) == {("x", "x", "x"): {"a": {"title": "a"}, "b": {"title": "b"}}}
-
-
 def damaged(path: Path) -> Path:
     data = bytearray(path.read_bytes())
     data[random.randrange(4, data.index(b"roofseal"))] ^= random.randrange(1, 256)
@@ -142,10 +133,6 @@ def test_one_bad_night_does_not_hide_a_year(tmp_path: Path) -> None:
         frame = read_frame(given, left_out=said.append)
         assert said == [f"{bad}: is damaged: its bytes are not those that were written"]
         assert sorted(frame["run_id"]) == [night.stem for night in nights]
-    (tmp_path / "text.parquet").write_text("x")
-    said = []
-    read_frame([tmp_path], left_out=said.append)
-    assert len(said) == 2
 
 
 def test_files_that_are_all_bad_and_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
@@ -178,21 +165,6 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, beside: bool) -
     with pytest.raises(UserError, match=f"r.parquet: cannot be written: ({why})$"):
         parquet.write(path, [row()])
     assert [p.name for p in tmp_path.iterdir()] == ([] if beside else ["file"])
-
-
-def test_the_name_of_a_file_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First what is in the file, then under which name it is found."""
-    synced: list[tuple[bool, bool]] = []
-    really = os.fsync
-
-    def fsync(number: int) -> None:
-        folder = stat.S_ISDIR(os.fstat(number).st_mode)
-        synced.append((folder, (tmp_path / "r.parquet").exists()))
-        really(number)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    parquet.write(tmp_path / "r.parquet", [row()])
-    assert synced == [(False, False), (True, True)]
 
 
 # ---- columns

@@ -45,12 +45,13 @@ def test_a_file_keeps_what_the_sweeps_of_its_rows_declare(tmp_path: Path) -> Non
     assert found == {("d", "x", "a"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "x", "b"): {}}
 
 
-def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:
-    with Journal.named(tmp_path, "r", SWEEPS) as journal:
-        journal.append(row(sweep="gemm/mine", run_id="r", device="d"))
-    data = bytearray(journal.path.read_bytes())
-    data[data.index(b"Mine")] ^= 1
-    journal.path.write_bytes(data)
-    begin(tmp_path, "next").journal.close()
-    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {}}
-    assert len(read_frame([tmp_path])) == 1
+def test_a_recovered_run_knows_its_sweeps_unless_they_are_damaged_and_no_row_is_lost(tmp_path: Path) -> None:
+    for name, damage in (("r", b"Mine"), ("s", b"Nine")):
+        journal = Journal.named(tmp_path, name, SWEEPS)
+        journal.append(row(sweep="gemm/mine", run_id=name, device="d"))
+        journal.close()
+        journal.path.write_bytes(journal.path.read_bytes().replace(b"Mine", damage))
+    begin(tmp_path, "next")[0].close()
+    declared = {("d", "x", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "x", "s"): {}}
+    assert parquet.read_sweeps([tmp_path]) == declared
+    assert len(read_frame([tmp_path])) == 2

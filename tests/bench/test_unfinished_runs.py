@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +13,6 @@ import pytest
 from bench.errors import UserError
 from bench.runner.resume import RunFacts, begin
 from bench.store import parquet
-from bench.store.journal import Journal, recover
 from tests.bench.rows import row, rows, written
 
 ROOT = Path(__file__).parents[2]
@@ -35,11 +33,11 @@ for me in range(4):
         os.close(go)
         os.read(start, 1)  # until the parent has closed its end: all begin at once
         for turn in range(4):
-            begun = begin(folder, "r")
-            assert not begun.left, begun.left
-            begun.journal.append(row(run_id=begun.run_id, sweep=str(me), fill=str(turn)))
-            finish(begun.journal.path, recover(begun.journal.path).rows)
-            begun.journal.close()
+            journal, _, left = begin(folder, "r")
+            assert not left, left
+            journal.append(row(run_id=journal.path.stem, sweep=str(me), fill=str(turn)))
+            finish(journal.path, recover(journal.path).rows)
+            journal.close()
         os._exit(0)
 os.close(go)
 sys.exit(any(os.waitpid(child, 0)[1] for child in children))
@@ -56,52 +54,54 @@ def test_processes_that_begin_at_once_under_one_name_all_keep_their_rows(tmp_pat
     assert all(path.suffix == ".parquet" for path in tmp_path.iterdir())
 
 
-@pytest.fixture
-def alive(tmp_path: Path) -> Iterator[Path]:
-    """The journal of another process, which is going on."""
-    code = (
-        "import sys; from pathlib import Path; from bench.store.journal import Journal;"
-        "from tests.bench.rows import row\n"
-        "journal = Journal(Path(sys.argv[1])); journal.append(row())\n"
-        "print('here', flush=True); sys.stdin.read()"
-    )
-    path = tmp_path / "a.journal"
-    words = [sys.executable, "-c", code, str(path)]
+ANY = RunFacts("x", "x", 1)
+HOLDER = """
+import sys
+from pathlib import Path
+from bench.store.journal import Journal
+from tests.bench.rows import row
+journal = Journal.named(Path(sys.argv[1]), "a")
+journal.append(row())
+print("here", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_that_is_going_on_is_left_alone(tmp_path: Path) -> None:
+    """That of another process, which holds its journal."""
+    words, path = [sys.executable, "-c", HOLDER, str(tmp_path)], tmp_path / "a.journal"
     with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"here\n"
-        yield path
+        before = path.read_bytes()
+        for resumes in (None, ANY):
+            journal, kept, left = begin(tmp_path, "b", resumes=resumes)
+            assert left == [] and kept == []
+            journal.path.unlink()
+            journal.close()
         process.kill()
-
-
-ANY = RunFacts("x", "x", None)
-
-
-def test_a_run_that_is_going_on_is_left_alone(alive: Path, tmp_path: Path) -> None:
-    before = alive.read_bytes()
-    for begun in (begin(tmp_path, "b"), begin(tmp_path, "b", resumes=ANY)):
-        assert begun.left == [] and begun.rows == []
-        begun.journal.path.unlink()
-        begun.journal.close()
-    assert alive.read_bytes() == before and os.listdir(tmp_path) == [alive.name]
+    assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
 
 
 def test_what_is_resumed_is_of_this_device(tmp_path: Path) -> None:
     for name, of in {"1": "x", "2": "y", "3": "x", "4": "z"}.items():
         written(tmp_path / f"{name}.journal", rows(2, device_id=of, run_id=name))
+    with (tmp_path / "3.journal").open("ab") as file:
+        file.write(b"\ntorn")
     written(tmp_path / "5.journal", [])  # nothing to go on with
-    begun = begin(tmp_path, "new", resumes=ANY)
-    assert begun.run_id == "3" and len(begun.rows) == 2
-    assert [(one.path.name, one.rows, one.resumed) for one in begun.left] == [
-        ("1.parquet", 2, False),
-        ("3.journal", 2, True),
+    first, kept, left = begin(tmp_path, "new", resumes=ANY)
+    assert first.path.stem == "3" and len(kept) == 2
+    assert [(one.path.name, one.rows, one.resumed, len(one.damage)) for one in left] == [
+        ("1.parquet", 2, False, 0),
+        ("3.journal", 2, True, 1),
     ]
-    assert set(os.listdir(tmp_path)) == {"1.parquet", *(f"{n}.journal" for n in ("2", "3", "4"))}
-    again = begin(tmp_path, "new", resumes=ANY)  # the first is going on with it
-    assert again.run_id == "new" and again.rows == []
-    other = begin(tmp_path, "new", resumes=RunFacts("y", "x", None))
-    assert other.run_id == "2" and [one.resumed for one in other.left] == [True]
-    for one in (begun, again, other):
-        one.journal.close()
+    there = {"1.parquet", "3.journal.damaged", *(f"{n}.journal" for n in ("2", "3", "4"))}
+    assert set(os.listdir(tmp_path)) == there
+    again, kept, _ = begin(tmp_path, "new", resumes=ANY)  # the first is going on with it
+    assert again.path.stem == "new" and kept == []
+    other, _, left = begin(tmp_path, "new", resumes=RunFacts("y", "x", 1))
+    assert other.path.stem == "2" and [one.resumed for one in left] == [True]
+    for journal in (first, again, other):
+        journal.close()
 
 
 def test_a_new_run_makes_files_of_all_that_was_left(tmp_path: Path) -> None:
@@ -109,27 +109,41 @@ def test_a_new_run_makes_files_of_all_that_was_left(tmp_path: Path) -> None:
         written(tmp_path / f"{name}.journal", rows(2, device_id=name))
     data = written(tmp_path / "3.journal", rows(2))
     (tmp_path / "3.journal").write_bytes(data[:-5])
-    begun = begin(tmp_path, "3")
-    assert [(one.path.name, one.rows, len(one.damage)) for one in begun.left] == [
+    journal, _, left = begin(tmp_path, "3")
+    journal.close()
+    assert [(one.path.name, one.rows, len(one.damage)) for one in left] == [
         ("1.parquet", 2, 0),
         ("2.parquet", 2, 0),
         ("3.parquet", 1, 1),
     ]
-    assert begun.run_id == "3-2" and begun.journal.path == tmp_path / "3-2.journal"
-    begun.journal.close()
+    assert journal.path == tmp_path / "3-2.journal"
 
 
-def test_a_stale_copy_is_no_hindrance_and_a_failed_one_leaves_the_journal(
+@pytest.mark.parametrize("resumes", [None, ANY])
+def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(
+    tmp_path: Path, resumes: RunFacts | None
+) -> None:
+    """It had come to its end: there is nothing to go on with."""
+    made = rows(3)
+    written(tmp_path / "r.journal", made)
+    parquet.write(tmp_path / "r.parquet", made)
+    journal, kept, left = begin(tmp_path, "r", resumes=resumes)
+    journal.close()
+    assert journal.path.name == "r-2.journal" and not kept and [one.resumed for one in left] == [False]
+    assert sorted(os.listdir(tmp_path)) == ["r-2.journal", "r.parquet"]
+    assert parquet.read_rows(tmp_path / "r.parquet") == made
+
+
+def test_a_run_that_cannot_be_gone_on_with_keeps_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "1.journal"
     data = written(path, [row(), row()])
-    path.with_suffix(".copy").write_bytes(b"half")
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "append", Mock(side_effect=UserError("no space")))
-        with pytest.raises(UserError, match="no space"):
+        patched.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(UserError, match=r"1\.journal: cannot be written: No space left"):
             begin(tmp_path, "new", resumes=ANY)
-    assert path.read_bytes() == data
-    begun = begin(tmp_path, "new", resumes=ANY)
-    begun.journal.close()
-    assert len(recover(path).rows) == 2 and os.listdir(tmp_path) == [path.name]
+    assert path.read_bytes().startswith(data)
+    journal, kept, _ = begin(tmp_path, "new", resumes=ANY)
+    journal.close()
+    assert len(kept) == 2 and os.listdir(tmp_path) == [path.name]
