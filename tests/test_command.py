@@ -99,7 +99,7 @@ def test_a_sweep_of_which_nothing_can_run_here_is_refused_before_anything_is_mea
     words = ("--bench-device", "cpu", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
     code, said = bench("--benchmark", *words)
     assert code == 2 and "nothing that is asked for can run on" in said
-    assert "cublas runs on cuda, not on cpu (4 of them)" in said and "ceilings/" not in said
+    assert "cublas runs on cuda, not on cpu (4 of 4 cases)" in said and "ceilings/" not in said
     assert not list(tmp_path.rglob("*.parquet"))
 
 
