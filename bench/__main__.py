@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 from bench.environment.dependencies import AFTERWARDS, ROOT, RUNNING, refuse_if_missing
 
@@ -40,19 +40,6 @@ for tool in ("", *formats()):
 importers.command("all")(imports.import_all)
 for source in names():
     importers.command(source)(imports.of_source(source))
-
-
-@importers.callback()
-def _list(
-    asked: Annotated[
-        bool,
-        typer.Option(
-            "--list", is_eager=True, callback=imports.list_sources, help="The public sources, and end."
-        ),
-    ] = False,
-) -> None:
-    """Other people's timings as rows, marked as theirs."""
-
 
 PANELS: dict[str, dict[str, Callable[..., Any]]] = {
     "Measure": {"run": run, "list": sweep_commands.list_cases, "nightly": nightly, "doctor": doctor},

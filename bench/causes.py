@@ -29,11 +29,9 @@ def cause(error: BaseException) -> str:
     line of the text is taken, since Triton's compiler puts the place in the source first; lines of advice and
     the name of a temporary file are left out. Without a text it is the type's name alone.
     """
-    seen = {id(error)}
     while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
-        if id(inner) in seen or isinstance(inner, subprocess.CalledProcessError):
+        if isinstance(inner, subprocess.CalledProcessError):
             break
-        seen.add(id(inner))
         error = inner
     lines = [line for line in map(str.strip, str(error).splitlines()) if line]
     telling = [line for line in lines if not line.startswith(_ADVICE)] or lines

@@ -17,11 +17,6 @@ MOST_APART = 10
 _NUMBER = re.compile(r"(?<![\w=.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w|\.\d)")
 
 
-def shortened(name: str, most: int) -> str:
-    """The name in at most so many characters: implementations stand at its beginning, sizes at its end."""
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[most // 2 + 1 - most :]}"
-
-
 def seconds_text(seconds: float | None) -> str:
     """A time with three significant digits and the unit that suits: `1.23 ms`; `-1.23 ms` for a gain."""
     if seconds is None or not isfinite(seconds):

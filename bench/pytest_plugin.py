@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from bench.cli.former_commands import FORMER
 from bench.environment.dependencies import AFTERWARDS, missing, sentence
 from bench.errors import BUG, UserError, unknown
 
@@ -28,8 +27,6 @@ ROOT = Path(__file__).parents[1]
 CASES = ROOT / "bench" / "test_benchmark.py"
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
-LEFT_OUT: pytest.StashKey[int] = pytest.StashKey()
-"""Number of examples that others stand for."""
 UNSTARTED: pytest.StashKey[str] = pytest.StashKey()
 """Why no worker starts that could be asked for examples."""
 
@@ -80,8 +77,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     config: Any = pluginmanager.get_plugin("pytestconfig")
     for word in map(str, config.invocation_params.args):
         given = word.partition("=")[0]
-        if given in FORMER:
-            raise pytest.UsageError(FORMER[given])
         if given.startswith("--bench-") and given not in ours:
             raise pytest.UsageError(unknown("option", given, "pytest", ours))
 
@@ -217,7 +212,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if checks and not config.option.bench_run:
         names = list(checks)
         kept = [checks[n] for n in (names if is_deep() else examples(config).few(names))]
-        config.stash[LEFT_OUT] = len(checks) - len(kept)
     there = {id(item) for item in kept}
     left_out = [item for item in (*cases.values(), *checks.values()) if id(item) not in there]
     if left_out:
@@ -231,13 +225,9 @@ def is_deep() -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Say how many examples are left out; end pytest if no worker starts."""
-    config = session.config
-    if unstarted := config.stash.get(UNSTARTED, ""):
+    """End pytest if no worker starts."""
+    if unstarted := session.config.stash.get(UNSTARTED, ""):
         _refuse(unstarted)
-    if left_out := config.stash.get(LEFT_OUT, 0):
-        line = f"{left_out:,} further examples are left out; {DEEP}=1 checks them too"
-        _terminal(config).line(line)
 
 
 def _measuring(config: pytest.Config) -> Run | None:
@@ -358,14 +348,3 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
         machine_info.get("cpu", {}).pop(name, None)
     if (run := config.stash.get(RUN, None)) is not None:
         machine_info["device"] = {"slug": run.device.slug, "name": run.device.name, "id": run.device.id}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_benchmark_compare_machine_info(
-    config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
-) -> None:
-    """Refuse to compare with another device's times."""
-    saved = compared_benchmark["machine_info"].get("device", {}).get("slug")
-    here = machine_info.get("device", {}).get("slug")
-    if saved != here:
-        _refuse(f"--benchmark-compare: the saved run is of {saved}, this one of {here}")

@@ -14,8 +14,6 @@ if __name__ == "__main__":
 import typer
 
 from bench.cli.application import Commands, run_process
-from bench.cli.former_commands import FORMER
-from bench.errors import UserError
 from plots.cli import figures, pages
 from plots.cli.score import score
 
@@ -24,8 +22,6 @@ class _Drawing(Commands):
     """Commands of which `draw` is the default, unless the first word is another command or asks for help."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if args and (former := FORMER.get(f"plots {args[0]}")):
-            raise UserError(former)
         if not args or args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
             args = ["draw", *args]
         return super().parse_args(ctx, args)

@@ -27,7 +27,7 @@ import bench.worker.__main__ as worker
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.list_cases import of_datasheet
-from bench.cli.run_lines import Progress, opening_lines
+from bench.cli.run_lines import opening_lines, show_visits
 from bench.cli.table import table_lines
 from bench.device.datasheet import datasheets
 from bench.device.detect import Device
@@ -146,9 +146,7 @@ def rehearsed(device: Device, options: Options, seed: int = 1) -> Rehearsal:
         run = run_for(options, kernels.problem)
         run.plan(run.order(run.cases))
         lines = opening_lines(run)
-        progress = Progress(run, lines.append, None)
-        for row in run.walk():
-            progress.show(row)
+        show_visits(run, lines.append, lines.append)
         result = run.finish()
         lines += closing_lines(run)
         return _judged(gpu, run, result, "\n".join(lines))

@@ -8,7 +8,6 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app as bench_app
-from bench.cli.former_commands import FORMER
 from bench.errors import BUG
 from bench.runner.run import Run
 from plots.__main__ import app as plots_app
@@ -49,25 +48,14 @@ PRODUCT = ("gemm", "m=n=k=64", "dtype=float16", "layout=NN")
 BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "list", "nowhere.yaml"], "no sweep 'nowhere.yaml'"),
     (["bench", "list", "--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda"),
-    (
-        ["bench", "run", "softmax", "rows=1", "length=1", "--bench-budget", "soon"],
-        "--bench-budget soon: give seconds",
-    ),
-    (
-        ["bench", "list", "--on", "abacus"],
-        "--on: bench/device/datasheets has no CUDA GPU 'abacus'; it has a10, ",
-    ),
-    (["bench", "predict", "gemm", "m=1"], "--on GPU is needed"),
-    (["bench", "predict", "gemm/square", "--on", "b200"], "predict gemm/square: give an operator and its"),
+    (["bench", "list", "--on", "abacus"], "datasheets has no CUDA GPU 'abacus'; it has a10, "),
+    (["bench", "predict", "gemm", "m=1"], "predict gemm: give an operator, sizes and a GPU"),
     (["bench", "predict", *PRODUCT, "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
-    (["bench", "table", "--by", "implementation", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
     (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
-    (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
     (["studies", "prediction", MISSING], f"{MISSING}: no such file"),
-    (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["plots", MISSING], f"{MISSING}: no such file"),
     (["plots", "score", MISSING], f"{MISSING}: no such file"),
 ]
@@ -82,42 +70,20 @@ def test_bad_input_is_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_new_operator_may_have_the_name_of_a_former_command() -> None:
-    assert CliRunner().invoke(bench_app, ["new", "operator", "gpu", "--help"]).exit_code == 0
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_a_former_name_is_answered_by_what_takes_its_place(name: str) -> None:
-    if name.startswith("--"):
-        code, said = pytested(str(ROOT / "bench"), "--benchmark", *name.split())
-        assert code == (2 if " " in name else 4) and FORMER[name] in said
-        assert refused("bench", "nightly", *name.split()) == FORMER[name]
-    else:
-        words = name.split() if name.startswith("plots ") else ("bench", *name.split())
-        assert refused(*words, MISSING) == FORMER[name]
-
-
 PUBLIC = "results/reference/public"
 ALMOST: dict[str, tuple[list[object], str]] = {
     "sweep": (["bench", "list", "gemm/sqare"], "gemm/square"),
-    "sweep without folder": (["bench", "list", "sqare"], "gemm/square"),
     "suite": (["bench", "list", "--suite", "tuor"], "tour"),
     "device": (["bench", "list", "--bench-device", "cud"], "cuda"),
     "datasheet": (["bench", "predict", *PRODUCT, "--on", "h2000"], "h200"),
     "half a datasheet": (["bench", "list", "--on", "h100"], "h100_sxm5 or h100_nvl or h100_pcie"),
     "operator": (["bench", "run", "gem", "n=64"], "gemm"),
     "parameter": (["bench", "run", "softmax", "lenght=64"], "length"),
-    "value": (
-        ["bench", "run", "softmax", "length=64", "rows=64", "direction=forward", "dtype=float23"],
-        "float32",
-    ),
     "implementation": (["bench", "run", "softmax", "length=64", "--implementation", "tritn"], "triton"),
-    "cache": (["bench", "run", "softmax", "length=64", "--cache", "warn"], "warm"),
     "case": (["bench", "explain", "gemm_shapes", PUBLIC], "ceilings/gemm_shapes-cublas-bfloat16-TN-"),
     "fact": (["bench", "compare", PUBLIC, PUBLIC, "--across", "devic"], "device"),
     "table": (["bench", "import", "aiconfigurator", "--table", "colective"], "collective"),
     "result": (["bench", "table", "results/reference/publik"], "public"),
-    "half a result": (["bench", "table", "results/reference/cpu-"], "cpu-intel-xeon-2-core"),
 }
 
 

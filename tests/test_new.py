@@ -60,17 +60,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def added(checkout: Path) -> Path:
-    """The copy with an operator added; it says what it wrote, and what is to be filled in where."""
+    """The copy with an operator added; it says what it wrote, which marks what is to be filled in."""
     before = files(checkout)
     ((code, output, errors),) = new(checkout, ("operator", "rms_tail"))
     assert code == 0, errors
     lines = output.splitlines()
     assert [line.removeprefix("written: ") for line in lines if "written: " in line] == WRITTEN
-    places = [line for line in lines if line.startswith("fill in: ")]
-    assert len(places) >= 3
-    for place in places:
-        path, line, what = place.removeprefix("fill in: ").split(":", 2)
-        assert what.strip() in (checkout / path).read_text().splitlines()[int(line) - 1]
+    assert sum("Fill in: " in (checkout / path).read_text() for path in WRITTEN) >= 3
     assert files(checkout) - before == {*WRITTEN}
     return checkout
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import atexit
 import io
-import os
-import pty
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from bench.__main__ import app
 from bench.cli.application import run_process
 from bench.cli.run_lines import progress_line
 from bench.cli.table import table_lines
 from bench.cli.terminal import Live, stages, wrapped
 from tests.bench.rows import row
-from tests.drawing import drawn
-
-ROOT = Path(__file__).parents[1]
-RUNS = "results/reference/cpu-intel-xeon-2-core"
 
 
 @pytest.fixture
@@ -34,48 +24,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     yield
-
-
-def in_terminal(*words: str) -> list[str]:
-    """The lines that a command prints in a terminal of 80 columns."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}
-    with subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        text = b""
-        while True:
-            try:
-                part = os.read(ours, 1 << 16)
-            except OSError:  # how a terminal of Linux says that nobody writes to it any more
-                break
-            if not part:
-                break
-            text += part
-        process.wait()
-    os.close(ours)
-    return text.decode().replace("\r\n", "\n").splitlines()
-
-
-COMMANDS = [
-    ("claims", "results/reference/core"),
-    ("list", "gemm"),
-    ("table", f"{RUNS}/20261122T005120Z-499eb026a141.parquet"),
-    ("compare", *(f"{RUNS}/20261122T{run}-499eb026a141.parquet" for run in ("004112Z", "005120Z"))),
-]
-
-
-@pytest.mark.parametrize("words", drawn(COMMANDS, 1, "commands in a terminal"), ids=" ".join)
-def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> None:
-    piped = CliRunner().invoke(app, words).stdout
-    lines = in_terminal("bench", *words)
-    # Only a word that is longer itself, such as the name of a case, may be.
-    assert not [line for line in lines if len(line) > 80 and len(line.split()) > 1]
-    assert "…" not in piped + "".join(lines)
-    words_shown = set(" ".join(lines).replace(";", " ").split())
-    heads = {"case", "operator"}  # of first columns, whose cells stand alone
-    assert {word for word in piped.replace(";", " ").split() if "─" not in word} - heads <= words_shown
 
 
 @pytest.mark.usefixtures("terminal")
@@ -100,17 +48,16 @@ def test_a_table_too_wide_for_the_terminal_is_shown_row_by_row() -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_progress_is_one_line_that_fits_and_ends_with_the_time_left() -> None:
+def test_progress_is_one_line_that_fits_with_the_time_left() -> None:
     text: list[str] = []
     live = Live(text.append, live=True)
     timed = row(status="ok", median_s=1.234e-5, low_s=1.2e-5, high_s=1.3e-5)
     for number in (1, 2):
-        live.progress(progress_line(number, 20, timed, 65.0, 79))
+        live.progress(progress_line(number, 20, timed, 65.0))
     live.line("done")
-    first, second, end, last = text
+    first, second, *end = text
     assert first.startswith("\r\x1b[K[ 1/20] ") and second.startswith("\r\x1b[K[ 2/20] ")
-    assert first.endswith("1 min 05 s left") and len(first) <= len("\r\x1b[K") + 80
-    assert (end, last) == ("\n", "done\n")
+    assert "1 min 05 s left" in first and len(first) <= len("\r\x1b[K") + 80 and end == ["\n", "done\n"]
 
 
 def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli import ab_report
 from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError
-from bench.format import count_text, duration_text
+from bench.format import change_cells, count_text, duration_text
 from bench.git import GitError, git
 from bench.sweep.load import Case
 
@@ -39,7 +38,9 @@ SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
 """Exit codes other than 0."""
 CHANGED_S = 600.0
 """The budget where a change chooses the cases: as many as it has time for, at CASE_S each."""
-SAME_PERCENT = 2.0
+CASE_S, LEAST_S = 5.5, 55.0
+"""Seconds that each case adds to the budget, and the least budget, unless one is given: with all that comes
+before and after, ten cases take less than a minute."""
 BudgetOption = Annotated[
     float | None,
     typer.Option(
@@ -67,12 +68,12 @@ def ab(
     bench_budget: BudgetOption = None,
     same: Annotated[
         float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
-    ] = SAME_PERCENT,
+    ] = 2.0,
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
     Both tune their kernels afresh, without choices of another day; kernels that are the same in both are
-    tuned once. If the code is equal, what is called different is a false alarm, and the exit code is 0.
+    tuned once. If the code is equal, SLOWER is a false alarm and counts as SAME for the exit code.
 
     Exit code 1: a case got slower, whatever else there is. 2: this checkout cannot run a case, or the input
     is bad. 3: nothing was decided. 0: something was decided, and nothing got slower; or --changed finds that
@@ -94,7 +95,7 @@ def ab(
             commit, ref, against = left, left[:12], f"{left[:12]} (where it left {ref})"
         bench_budget = bench_budget or CHANGED_S
         change = ab_cases.touched(differing(commit), ROOT)
-        cases, whole = ab_cases.chosen(change, device, max(1, int(bench_budget / ab_report.CASE_S)))
+        cases, whole = ab_cases.chosen(change, device, max(1, int(bench_budget / CASE_S)))
         of = f"of the {count_text(whole, 'case')} of {change}"
         if not cases:
             why = f"none {of} can run on {device}" if whole else f"no time depends on what differs from {ref}"
@@ -107,11 +108,11 @@ def ab(
         if is_same_code:
             what = f"equal code: bench/ and kernels/ are those of {against}"
         every = compare_versions(device, cases, old, new, what, bench_budget, same)
-    show(ab_report.undecided_lines(every))
     words = Counter(contest.verdict for contest in every)
+    if words["UNDECIDED"]:
+        typer.echo("a longer --bench-budget, a quieter machine or a larger --same decides more")
     if is_same_code:
-        is_known = any(contest.variance is not None for contest in every)
-        raise typer.Exit(UNKNOWN_SIDE if words["FAILED"] else 0 if is_known else NOTHING_DECIDED)
+        words["SAME"] += words.pop("SLOWER", 0)  # a false alarm
     raise typer.Exit(exit_code(words))
 
 
@@ -140,7 +141,7 @@ def compare_versions(
         why = cases[0].missing(device.kind, device.capability)
         raise UserError(f"none of these {count_text(len(cases), 'case')} can run on {device}: {why}")
     as_time_allows = budget_s is not None
-    budget_s = budget_s or ab_report.default_budget_s(len(able))
+    budget_s = budget_s or default_budget_s(len(able))
     with device_lock(device.uuid, str(device), "comparing two versions") as unlocked:
         if unlocked:
             remark(unlocked)
@@ -158,12 +159,30 @@ def compare_versions(
             for contest in contests(
                 able, visit, renew, budget_s, same / 100, kind=device.kind, as_time_allows=as_time_allows
             ):
-                typer.echo(ab_report.line(contest))
+                show([line(contest)])
                 every.append(contest)
     if len(every) < len(able):
         typer.echo(f"there was no time for {count_text(len(able) - len(every), 'case')} more")
-    typer.echo(ab_report.counts_text(every, same))
+    words = Counter(contest.verdict for contest in every)
+    within = {"SAME": f" within {same:g} %"}
+    counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
+    typer.echo(f"{count_text(len(every), 'case')}: {', '.join(counts)}")
     return every
+
+
+def line(contest: Contest) -> str:
+    """`SLOWER   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`."""
+    effect = contest.effect
+    numbers = contest.failure or f"after {count_text(len(contest.logs), 'round')}"
+    if effect is not None and not contest.failure:
+        by, ends = change_cells(effect.ratio, effect.low, effect.high)
+        numbers = f"{by:>7} ({ends})"
+    return f"{contest.verdict:<9} {numbers:<28}  {contest.case.name}"
+
+
+def default_budget_s(cases: int) -> float:
+    """Seconds of measuring so many cases."""
+    return max(LEAST_S, CASE_S * cases)
 
 
 def exit_code(words: Mapping[Verdict, int]) -> int:

@@ -8,23 +8,18 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from bench.cli.former_commands import FORMER
 from bench.cli.terminal import lose_no_run_for_a_letter, wrapped
 from bench.errors import BUG, UserError
 
 DeviceOption = Annotated[
     str,
-    typer.Option(
-        "--bench-device",
-        help="cpu, cuda or cuda:N; default: what is here.",
-    ),
+    typer.Option("--bench-device", help="cpu, cuda or cuda:N; default: what is here."),
 ]
 WallTimeOption = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
 PrecisionOption = Annotated[
@@ -59,23 +54,11 @@ def run_process(app: Callable[[], object]) -> None:
 
 
 class Commands(TyperGroup):
-    """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug.
-
-    Commands and options of the release before end so, too.
-    """
+    """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
         try:
-            words = [
-                str(w).partition("=")[0] for w in (args[0] if args else extra.get("args")) or sys.argv[1:]
-            ]
-            given = [word for word in words if word.startswith("--")]
-            former = [f"{words[0]} {word}" for word in (*words[1:2], *given)] if words else []
-            former += map(" ".join, pairwise(words))
-            for word in (*words[:1], *former, *given):
-                if word in FORMER:
-                    raise UserError(FORMER[word])
             return super().main(*args, **extra)
         except UserError as error:
             typer.echo(f"error: {error}", err=True)

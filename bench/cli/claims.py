@@ -209,36 +209,24 @@ def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iter
         sweeps = Counter(each.declared.name for each in mine if each.verdict in OPEN)
         if chosen_sweeps := [name for name, _ in sweeps.most_common(MOST_SWEEPS)]:
             words = " ".join(f"--bench-sweep {name}" for name in chosen_sweeps)
-            yield (
-                f"next: pytest bench/ --benchmark --bench-budget inf {words}   (on "
-                f"{run.device}: more rows and visits for {sum(sweeps[name] for name in chosen_sweeps)} of "
-                f"{count_text(sweeps.total(), 'claim')} that are open)"
-            )
+            open_claims = count_text(sweeps.total(), "open claim")
+            command = f"pytest bench/ --benchmark --bench-budget inf {words}"
+            yield f"next: {command}   (on {run.device}, which has {open_claims})"
 
 
 def report_lines(judged: Sequence[JudgedClaim], lines: Iterable[str], rule: int | None) -> Iterator[str]:
-    """These lines between the rule that they are about, if one was asked for, and the totals."""
+    """These lines after the rule that they are about, if one was asked for; then the counts of each device,
+    and what the verdicts rest on."""
     yield from () if rule is None else (f"Rule {rule}: {RULES[rule]}",)
     yield from lines
-    yield from _totals(judged)
-    spoken = {number for each in judged for number in each.claim.rules}
-    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
-        rules_text = f"rule{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
-        yield f"No claim about these results speaks to {rules_text}."
-
-
-def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
-    """How many claims have which verdict on each device, and what the verdicts rest on."""
     yield ""
     for name in dict.fromkeys(device(each) for each in judged):
         mine = [each for each in judged if device(each) == name]
         words = Counter(each.verdict for each in mine)
+        counts = ", ".join(f"{words[word]} {word}" for word in VERDICTS if word in words)
         suspect = sum(each.suspect for each in mine)
-        yield (
-            f"{name}: "
-            + ", ".join(f"{words[word]} {word}" for word in VERDICTS if word in words)
-            + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
-        )
+        left_out = f"; {suspect} times a row was left out since a flag makes its time suspect"
+        yield f"{name}: {counts}{left_out if suspect else ''}"
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
         "Thresholds, selections and minimum numbers are those of this checkout's sweeps; "
@@ -263,12 +251,9 @@ def _side_by_side(judged: Sequence[JudgedClaim], devices: Sequence[str]) -> tupl
     for (sweep, _), on in by_claim.items():
         first = next(iter(on.values()))
         cells = [_cell(on[name]) if name in on else "" for name in devices]
-        lines.append([*_named(first), sweep, first.claim.says, first.claim.expect, *cells])
+        number = ", ".join(map(str, first.claim.rules))
+        lines.append([number, first.claim.id, sweep, first.claim.says, first.claim.expect, *cells])
     return ["rules", "claim", "sweep", "says", "expected", *devices], lines
-
-
-def _named(each: JudgedClaim) -> list[str]:
-    return [", ".join(map(str, each.claim.rules)), each.claim.id]
 
 
 def _cell(each: JudgedClaim) -> str:

@@ -99,26 +99,17 @@ def _table(run: DeviceRun) -> Iterator[str]:
 
 def _went(run: Run, judged: DeviceRun | None) -> Iterator[str]:
     """How the run went: what has a time, how much times varied, and what is missing."""
-    interrupted = run.result is not None and run.result.journal is not None
-    rows = judged.rows if judged else ()
     if judged is not None:
-        told = tuple(findings.failed_sentences(judged))
-        for line in findings.account(rows, run.elapsed_s):
-            if not any(sentence.endswith(line.partition(": ")[2] or line) for sentence in told):
-                yield line
+        yield from findings.account(judged.rows, run.elapsed_s)
         yield from findings.noise_lines(judged)
     yield from run.rounds.failure_limit.lines
     for cause, count in run.worker.renewed.most_common():
-        yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
+        yield f"worker replaced ({count_text(count, 'time')}): {cause}"
     if judged is None or not _timed(judged):
         return
-    if not interrupted:
+    if run.result is None or run.result.journal is None:
         yield from left_out_line(run.rounds.left_out)
-    there = {row.case for row in rows if row.status != "skipped"}
-    roofs = [case for case in run.requested if case.role == "roof" and case.key in run.chosen.added]
-    if (missing := sum(case.key not in there for case in roofs)) and not interrupted:
-        yield f"no time for {count_text(missing, 'roof')}, so shares of the roof are missing"
-    elif rows and not any(row.role != "measurement" for row in rows):
+    if not any(row.role != "measurement" for row in judged.rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
 
 

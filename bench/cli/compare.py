@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import shorten
 
 from bench.case_name import case_name
-from bench.cli.ab_report import default_budget_s
+from bench.cli.ab import default_budget_s
 from bench.cli.table import table_lines
 from bench.format import change_cells, change_text, count_text, duration_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
@@ -17,8 +16,6 @@ from bench.judge.comparison import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
 from bench.judge.noise import PUBLISHED
 
-EXAMPLE = 80
-"""Most letters of the reason that an example shows."""
 MOST_LISTED: Mapping[Verdict, int] = {"SLOWER": 10, "FASTER": 5, "INVALID": 3}
 """Verdicts whose cases are listed singly, the biggest effect first: so many unless all are asked for."""
 MOST_REASONS = 3
@@ -62,20 +59,16 @@ def _answer(comparison: Comparison) -> Iterator[str]:
 def _counts(comparison: Comparison) -> Iterator[str]:
     counts = Counter(compared.verdict for compared in comparison.cases)
     yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-    if comparison.same_commit and comparison.comparable:
-        is_dirty = comparison.before.facts["commit"][0].endswith("+")
-        dirty = ", both with changes that are not committed" if is_dirty else ""
-        alarms = len(comparison.of("SLOWER", "FASTER"))
-        judged = alarms + len(comparison.of("SAME"))
-        differing = f"{alarms} of {count_text(comparison.comparable, 'comparable case')} FASTER or SLOWER"
-        if disturbed := comparison.disturbed:
-            yield f"one commit{dirty}: {differing}, not by a change of code: {', '.join(disturbed)}"
-            return
-        yield (
-            f"one commit{dirty}: {differing} = "
-            f"{share_text(alarms / comparison.comparable, 1)} false alarms "
-            f"({comparison.comparable - judged} are UNDECIDED)"
-        )
+    if (
+        comparison.same_commit
+        and comparison.comparable
+        and not comparison.before.facts["commit"][0].endswith("+")
+    ):
+        changed = len(comparison.of("SLOWER", "FASTER"))
+        of = count_text(comparison.comparable, "comparable case")
+        why = ", ".join(comparison.disturbed)
+        why = f", not by a change of code: {why}" if why else " (false alarms)"
+        yield f"one commit: {changed} of {of} FASTER or SLOWER{why}"
 
 
 def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
@@ -94,38 +87,28 @@ def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
 def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.same_run:
         yield "A and B hold rows of the same run, which are compared with themselves"
-    if renamed := comparison.renamed:
-        of = "is" if renamed == 1 else "are"
-        yield (
-            f"{count_text(renamed, 'case')} of A and B {of} the same work in sweeps of other names: "
-            "--across sweep compares them"
-        )
+    if comparison.renamed:
+        renamed = f"the same work in sweeps of other names: {count_text(comparison.renamed, 'case')}"
+        yield f"{renamed}, which --across sweep compares"
     if comparison.waved:
-        yield "differs, as --across allows: " + ", ".join(
-            f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved
-        )
+        differs = ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved)
+        yield f"differs, as --across allows: {differs}"
     for name, side in (("A", comparison.before), ("B", comparison.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
         for text in filter(None, (run.scatter for run in side.runs.values())):
             yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {text}"
         if side.older:
-            older = count_text(side.older, "older row")
-            yield f"{older} of {name} left out: a later run measured the same case"
+            yield f"{count_text(side.older, 'older row')} of {name} left out: a later run measured the case"
     if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
-        by_share: dict[float, list[str]] = {}
-        for work, share in within.items():
-            by_share.setdefault(share, []).append(work.text)
-        listed = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
+        listed = ", ".join(f"{share_text(share)} of {work.text}" for work, share in within.items())
         yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
     if comparison.published:
         yield f"noise between runs of {count_text(comparison.published, 'case')}: {PUBLISHED}"
     for shift in () if comparison.machine else comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     if comparison.unknown:
-        counts = ", ".join(
-            f"{name} ({count_text(count, 'case')})" for name, count in sorted(comparison.unknown.items())
-        )
+        counts = ", ".join(f"{name} ({n} cases)" for name, n in sorted(comparison.unknown.items()))
         yield f"not known on either side or both, so not counted against a case: {counts}"
 
 
@@ -152,13 +135,7 @@ def _cells(compared: Compared) -> list[str]:
     why = ": ".join(part for part in (compared.reason, compared.detail) if part)
     effect = compared.effect
     by, ends = change_cells(effect.ratio, effect.low, effect.high) if effect else ("", "")
-    return [
-        seconds_text(compared.before_s),
-        seconds_text(compared.after_s),
-        by,
-        ends,
-        why,
-    ]
+    return [seconds_text(compared.before_s), seconds_text(compared.after_s), by, ends, why]
 
 
 def _summed(comparison: Comparison) -> Iterator[str]:
@@ -171,9 +148,7 @@ def _summed(comparison: Comparison) -> Iterator[str]:
         ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
         for reason, cases in ordered[:MOST_REASONS]:
             first = cases[0]
-            effect = [change_text(first.effect.ratio)] if first.effect else []
-            told = [*effect, *filter(None, [shorten(first.detail, EXAMPLE, placeholder=" ...")])]
-            more = f" ({'; '.join(told)})" if told else ""
+            more = f" ({first.detail})" if first.detail else ""
             yield f"{len(cases)} {verdict}: {reason}, such as {case_name(*first.case)}{more}"
         if rest := ordered[MOST_REASONS:]:
             others = count_text(len(rest), "other reason")
@@ -204,12 +179,11 @@ def next_lines(comparison: Comparison) -> Iterator[str]:
     before, after = comparison.before, comparison.after
     unsure = [each.case for each in comparison.of("UNDECIDED") if each.role == "measurement"]
     ours = before.facts["source"] == after.facts["source"] == (OURS,) and not comparison.environments
-    if not (unsure and ours and before.facts["device"] == after.facts["device"]):
+    refs, commits = before.facts["commit"], after.facts["commit"]
+    same_device = before.facts["device"] == after.facts["device"]
+    if not (unsure and ours and same_device and len(refs) == len(commits) == 1):
         return
-    commits = before.facts["commit"], after.facts["commit"]
-    two = commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1
-    ref = f" --ref {commits[0][0].removesuffix('+')}" if two else ""
-    where = f"with commit {commits[1][0]} checked out" if two else "the same code against itself"
     names = " ".join(case_name(*case) for case in unsure[:MOST_NAMES])
     takes = duration_text(default_budget_s(MOST_NAMES))
-    yield f"next: python -m bench ab{ref} {names}   (on that device, about {takes}, {where})"
+    command = f"python -m bench ab --ref {refs[0].removesuffix('+')} {names}"
+    yield f"next: {command}   (on that device, about {takes}, with commit {commits[0]} checked out)"

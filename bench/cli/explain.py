@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import kernels
-from bench.case_name import row_name
+from bench.case_name import parameter_words, row_name
 from bench.cli.application import left_out
-from bench.cli.one_launch import words_of
 from bench.cli.result_tables import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
@@ -27,21 +26,16 @@ from bench.judge.noise import interval
 from bench.judge.read_runs import runs
 from bench.judge.tensor_cores import tensor_cores
 from bench.model import roofline
-from bench.model.predict import cached_share
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
 from bench.store.schema import Measurement, RunKey
-from bench.sweep.load import load_all, select
+from bench.sweep.load import SWEEPS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Facts = Iterator[tuple[str, str]]
 """Lines of a part of the report: a label, empty where the line above goes on, and its text."""
-CACHES = {
-    "cold": "each launch finds its data in memory",
-    "warm": "each launch finds its data in the cache, as far as they fit",
-}
 
 
 def explanation(name: str, result: Path) -> Iterator[str]:
@@ -54,10 +48,9 @@ def explanation(name: str, result: Path) -> Iterator[str]:
     run = replace(run, datasheet=find_datasheet(run.device_name))
     place = next(place for place, row in enumerate(run.rows) if row_name(row) == name)
     row, derived = run.rows[place], run.frame.iloc[place]
-    title = _title(row.sweep)
-    here = title is not None
+    here = (SWEEPS / f"{row.sweep}.yaml").exists()  # else it has left its rows only
     yield from (name, "", "What it is")
-    yield from _aligned(_what(row, title))
+    yield from _aligned(_what(row, here))
     yield from ("", "What was predicted")
     yield from _aligned(_predicted(row, run, derived))
     yield from ("", "What was measured")
@@ -66,36 +59,23 @@ def explanation(name: str, result: Path) -> Iterator[str]:
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
     yield from ("", "How to measure it again", f"  {command_again(row, here)}")
-    if row.is_timed and row.source is None:
-        once = shlex.join(["python", "-m", "bench", "run", *words_of(row, here), "--once"])
-        yield from ("", "How to profile one launch of it", f"  {once}")
+    if row.is_timed and row.source is None and here:
+        yield from ("", "How to profile one launch of it", f"  python -m bench run {name} --once")
 
 
 def _newest(name: str, result: Path) -> tuple[Path, RunKey]:
     """The file and the run with the newest row of the case. UserError if no run has it."""
     found: dict[RunKey, Path] = {}
-    parts = []
+    names = set()
     for path, table in tables([result], left_out, columns=[*RunKey._fields, *CASE]):
-        rows = table.to_pandas(use_threads=False)
-        parts.append(rows)
-        # A name begins with its sweep: the names of tens of thousands of other rows need not be made.
-        for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):
-            if row_name(row) == name:  # of the rows of a run, as older files have them, the first counts
-                found.setdefault(RunKey.of(row), path)
+        for row in table.to_pandas(use_threads=False).itertuples(index=False):
+            names.add(each := row_name(row))
+            if each == name:
+                found[RunKey.of(row)] = path
     if not found:
-        names = {row_name(row) for rows in parts for row in rows.itertuples(index=False)}
         raise UserError(f"{result}: no row is of a case called {name}{meant(name, names)}")
     newest = max(found, key=lambda key: (key.run_id, key))
     return found[newest], newest
-
-
-def _title(sweep: str) -> str | None:
-    """The title of a sweep; None if this checkout has no such sweep, which then has left its rows only."""
-    try:
-        loaded = load_all(select(sweep), kernels.problem, sm_count=1)
-    except UserError:
-        return None
-    return next((each.sweep.title for each in loaded if each.name == sweep), None)
 
 
 def command_again(row: Measurement, here: bool) -> str:
@@ -103,7 +83,13 @@ def command_again(row: Measurement, here: bool) -> str:
     if row.source is not None:
         return "It was not measured by roofbench: see by whom."
     if not here and row.sweep == row.operator:  # so `run` calls its sweep
-        words = ["python", "-m", "bench", "run", *words_of(row, here)]
+        which = ["--implementation", row.implementation]
+        if is_custom(row.implementation):
+            file, function = row.configuration.rpartition(" ")[0], row.implementation.partition(":")[2]
+            which = ["--kernel", f"{file}:{function}"]
+        which += ["--cache", "warm"] if row.cache == "warm" else []
+        given = parameter_words(json.loads(row.parameters))
+        words = ["python", "-m", "bench", "run", row.operator, *given, *which]
     else:
         words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
         words += ["--bench-case", row_name(row)]
@@ -118,8 +104,8 @@ def _aligned(facts: Facts) -> Iterator[str]:
         yield f"  {word:<{width}}  {text}".rstrip()
 
 
-def _what(row: Measurement, title: str | None) -> Facts:
-    yield "sweep", f"{row.sweep}: {'not a sweep of this checkout' if title is None else title}"
+def _what(row: Measurement, here: bool) -> Facts:
+    yield "sweep", row.sweep + ("" if here else ", not a sweep of this checkout")
     try:
         summary = kernels.problem(row.operator).implementation(row.implementation).summary
     except LookupError:
@@ -132,7 +118,7 @@ def _what(row: Measurement, title: str | None) -> Facts:
     parameters = json.loads(row.parameters)
     yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
     threads = ", by one thread" if row.threads_asked == "one" else ""
-    yield "condition", f"{row.cache}: {CACHES.get(row.cache, 'unknown')}{threads}"
+    yield "condition", f"{row.cache} cache{threads}"
     per_byte = f"; {row.flop / row.byte:.3g} FLOP/byte" if row.flop and row.byte else ""
     yield "one launch", f"{row.flop:,} FLOP; {row.byte:,} bytes, {row.byte_written:,} written{per_byte}"
     if row.byte_moved != row.byte:
@@ -183,13 +169,9 @@ def _calibrated(row: Measurement, run: DeviceRun) -> Facts:
         yield "", f"compute  {took:>8} at {amount_text(peak.per_s, 'FLOP/s')} at best, from {peak.row}"
     per_byte_s = ceilings.second_per_byte(share)
     if byte and per_byte_s is not None:
-        known = ceilings.bandwidth_byte_per_s
-        below = max((at for at in known if at <= share), default=min(known))
-        above = min((at for at in known if at >= share), default=max(known))
-        probes = " and ".join(known[at].row for at in dict.fromkeys((below, above)))
         took = seconds_text(byte * float(per_byte_s))
         bandwidth = amount_text(1 / float(per_byte_s), "B/s")
-        yield "", f"memory   {took:>8} at {bandwidth}, {share_text(share)} of it written, from {probes}"
+        yield "", f"memory   {took:>8} at {bandwidth}, {share_text(share)} of it written"
 
 
 def _intervals(row: Measurement, run: DeviceRun) -> Facts:
@@ -235,15 +217,6 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):
         if share := share_text(roofline.of_roof(row.median_s, derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
-    terms = np.array(roofline.row_terms(row, run.roof_of(row)))
-    predicted = roofline.largest_terms(terms).item()
-    if predicted and not cached_share(row):  # a cache is none of the terms
-        nearest = roofline.nearest_terms(row.median_s, terms).item()
-        text = f"none of L1's terms: the time is more than a factor of {roofline.NEAR:g} from each"
-        if nearest in roofline.TERMS:
-            ratio = row.median_s / terms[roofline.TERMS.index(nearest)]
-            text = f"{nearest}, the term of L1 that the time is nearest to: {ratio:.2f} times that"
-        yield "bound by", text + ("" if nearest == predicted else f"; predicted: {predicted}")
     if row.kernels and row.arithmetic == "matrix":
         yield "Tensor Cores", f"{tensor_cores(row)}, by the names of its kernels: {row.kernels}"
     if row.relative_error is not None and row.tolerance is not None:

@@ -112,19 +112,6 @@ def import_all(
         raise typer.Exit(1)
 
 
-def list_sources(wanted: bool) -> None:
-    """Print every source with where it is to be had, and end."""
-    if not wanted:
-        return
-    lines = []
-    for name in names():
-        source = described(name)
-        where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
-        lines.append((name, ", ".join(source.operators), where))
-    show(table_lines(("source", "operators", "who, licence, repository and commit"), lines))
-    raise typer.Exit
-
-
 def _lines(name: str, folder: Path | None, results: Path | None, operator: str = "") -> Iterator[str]:
     """Import one source, and tell what came of it."""
     from bench.interop.cloning import installed

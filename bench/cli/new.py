@@ -6,7 +6,6 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +16,6 @@ from bench.cli.application import show
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError, write_text
 
-PLACE = "Fill in: "
-"""Begins the comments of the templates above what is to be replaced."""
 NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
 
 new = typer.Typer(no_args_is_help=True)
@@ -49,24 +46,15 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
         "operator_test.py.j2": test,
         "operator_sweep.yaml.j2": sweeps / "rows.yaml",
     }
-    _write(files, {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()})
-    run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
-    show([run, f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
-
-
-def _write(files: Mapping[str, Path], facts: Mapping[str, str]) -> None:
-    """Write a file from each of these templates and show where they are to be filled in. UserError."""
     demand("new", "jinja2")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
-    places = []
-    for name, path in files.items():
-        text = environment.get_template(name).render(facts)
-        write_text(path, text)
-        show([f"written: {(shown := os.path.relpath(path))}"])
-        for number, line in enumerate(text.splitlines(), 1):
-            if PLACE in line:
-                places.append(f"fill in: {shown}:{number}: {line.partition(PLACE)[2]}")
-    show(places)
+    facts = {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()}
+    for template, path in files.items():
+        write_text(path, environment.get_template(template).render(facts))
+        show([f"written: {os.path.relpath(path)}"])
+    run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
+    check = f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"
+    show(["fill in what they mark with `Fill in:`", run, check])

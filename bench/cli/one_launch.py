@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import typer
 
 import kernels
-from bench.case_name import parameter_words, row_name
 from bench.cli.run_command import cases_of
 from bench.errors import UserError
 from bench.format import seconds_text
-from bench.spec import is_custom
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
 
 NCU = ("ncu", "--set", "full", "--profile-from-start", "off", "--clock-control", "none")
 """Nsight Compute, for what lies between cudaProfilerStart and cudaProfilerStop.
 
 It would lock the GPU's clock, which no borrower of a GPU may do and no timed launch of ours has.
 """
-NSYS = ("nsys", "profile", "--capture-range", "cudaProfilerApi", "--capture-range-end", "stop")
-"""Nsight Systems, for the same."""
 
 
 def launch_once(
@@ -72,18 +62,6 @@ def launch_once(
     given = [*words, *(word for each in kernel for word in ("--kernel", each))]
     given += ["--implementation", implementation] if implementation else []
     given += ["--cache", cache] if cache != "cold" else []
-    profiler = NSYS if shutil.which("nsys") and not shutil.which("ncu") else NCU
     report = re.sub(r"[^\w.+=-]+", "-", case.name)
-    command = [*profiler, "-o", report, "python", "-m", "bench", "run", *given, "--once"]
+    command = [*NCU, "-o", report, "python", "-m", "bench", "run", *given, "--once"]
     typer.echo(f"under a profiler: {shlex.join(command)}")
-
-
-def words_of(row: Measurement, here: bool) -> list[str]:
-    """The words by which `run --once` finds the row's case; `here`: its sweep is a file of this checkout."""
-    if here:
-        return [row_name(row)]
-    which = ["--implementation", row.implementation]
-    if is_custom(row.implementation):
-        which = ["--kernel", f"{row.configuration.rpartition(' ')[0]}:{row.implementation.partition(':')[2]}"]
-    given = parameter_words(json.loads(row.parameters))
-    return [row.operator, *given, *which, *(["--cache", "warm"] if row.cache == "warm" else [])]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import kernels
-from bench.cli.run_command import refuse_unknown, sweep_file, sweep_of
+from bench.cli import run_command
+from bench.cli.list_cases import of_datasheet
 from bench.cli.table import table_lines
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
@@ -24,7 +24,7 @@ from bench.model.launch_features import with_parameters
 from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
 from bench.model.roofline import datasheet_s
 from bench.spec import parameters_text
-from bench.sweep.load import Case, load
+from bench.sweep.load import Case
 
 
 def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
@@ -49,16 +49,10 @@ def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
     )
 
 
-def _text(seconds: float | None) -> str:
-    return seconds_text(seconds) if seconds and seconds > 0 else "-"
-
-
 def cases_of(operator: str, given: Sequence[str], sheet: Datasheet) -> list[Case]:
     """The cases that these words ask for and that can run on the GPU. UserError for a word that is none."""
-    refuse_unknown("predict", operator)
-    with sweep_file("predict", sweep_of(operator, list(given), "", "cold")) as path:
-        loaded = load(path, kernels.problem, sheet.sm_count)
-    possible = [case for case in loaded.cases if not case.missing("cuda", sheet.capability)]
+    cases = run_command.cases_of("predict", [operator, *given], of_datasheet(sheet))
+    possible = [case for case in cases if not case.missing("cuda", sheet.capability)]
     if not possible:
         raise UserError(f"predict {operator}: none of these cases can run on {sheet.name}")
     return possible
@@ -87,14 +81,13 @@ def learned_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> Itera
     lines = []
     for case in cases:
         if case.key in texts or not texts:  # others are said below
-            facts = case.problem.facts(case.implementation)
-            least_s = datasheet_s(facts["flop"], facts["byte"], facts["arithmetic"], facts["dtype"], wanted)
-            lines.append((case.name, _text(least_s), *texts.get(case.key, ("-", "-"))))
+            work = case.problem
+            least_s = datasheet_s(work.flop, work.byte, work.arithmetic, work.dtype, wanted)
+            lines.append((case.name, seconds_text(least_s or None), *texts.get(case.key, ("-", "-"))))
     yield from table_lines(("case", ">datasheet's roofline", ">predicted", ">90 % interval"), lines)
     yield from evidence
     if without:
         yield f"no prediction: fewer than {LEAST_ROWS} timings are among the results of {', '.join(without)}"
-    if not evidence:
         yield "`make public` brings timings of many GPUs to results/imported"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.case_name import problem_name, row_name
@@ -20,7 +20,6 @@ from bench.format import (
     share_text,
     span_text,
 )
-from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from bench.judge.implementations import Side, side_by_side
 from bench.model.ceiling import VARIED
@@ -28,28 +27,19 @@ from bench.model.ceilings import Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement
 
-LEAST_COMMON = 4
-"""A flag on fewer rows than this is never reported as one of the whole run."""
-
 
 def case_table(run: DeviceRun, of: Sequence[str] = ("measurement", "probe", "roof")) -> Iterator[str]:
     """Every measured case: median, interval, visits, rate, share of the calibrated roof, bound, flags.
 
-    A flag that most rows have says something of the run: it is named once, below. `of`: the roles of cases.
+    `of`: the roles of cases.
     """
-    every = zip(run.rows, run.flags, run.bounds, strict=True)
-    untold = ("unsupported", "skipped")
-    measured = [each for each in every if each[0].status not in untold and each[0].role in of]
-    counts = Counter(name for _, flags, _ in measured for name in flags)
-    common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
-    lines = []
-    for row, flags, bound_by in measured:
-        own = [name for name in flags if name not in {flag.name for flag in common}]
-        lines.append(_cells(row, run, bound_by, own))
+    lines = [
+        _cells(row, run, bound_by, flags)
+        for row, flags, bound_by in zip(run.rows, run.flags, run.bounds, strict=True)
+        if row.status not in ("unsupported", "skipped") and row.role in of
+    ]
     names = ("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
     yield from table_lines(names, lines)
-    for flag in common:
-        yield f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}"
 
 
 def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]) -> list[str]:

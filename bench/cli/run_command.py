@@ -162,7 +162,8 @@ def requested(
     from bench.runner.custom_kernel import compared, kernel_of, with_kernels
 
     operator, *given = words
-    refuse_unknown(command, operator)
+    if operator not in kernels.names():
+        raise UserError(f"{command} {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
     kind = kernels.problem(operator)
     listed: list[dict[str, list[Any]]] = []
     if shapes:
@@ -207,12 +208,6 @@ def _shapes(
     if not shapes:
         raise UserError(f"{file}: has no line below its first")
     return words, [{name: [size] for name, size in shape.items()} for shape in shapes.values()]
-
-
-def refuse_unknown(command: str, operator: str) -> None:
-    """UserError, which begins with the command and what it was given, if kernels/ has no such operator."""
-    if operator not in kernels.names():
-        raise UserError(f"{command} {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
 
 
 def cases_of(command: str, words: Sequence[str], device: Device, **more: Any) -> list[Case]:
@@ -284,13 +279,10 @@ def sweep_of(
     for word in given:
         name, values = _parameter(word)
         if name in block:
-            texts = [each.rpartition("=")[2] for each in given if each.rpartition("=")[0] == name]
-            raise UserError(f"{word}: {name} is given twice; give {name}={','.join(texts)}")
+            raise UserError(f"{word}: {name} is given twice; give {name}=FIRST,SECOND")
         block[name] = values
-    # The plot runs along a range, else along numbers of which there are several.
-    ranges = [name for name, values in block.items() if isinstance(values[0], dict)]
-    several = [name for name, values in block.items() if isinstance(values[0], int) and len(values) > 1]
-    along = ranges or several
+    # The plot runs along a range or numbers of which there are several.
+    along = [n for n, of in block.items() if isinstance(of[0], dict) or (isinstance(of[0], int) and of[1:])]
     sweep: dict[str, Any] = {
         "title": f"{operator}, as asked on the command line",
         "source": {"document": "none", "range": "ours"},

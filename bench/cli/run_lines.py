@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.case_name import row_name
 from bench.cli.result_tables import rate_text
-from bench.cli.terminal import columns
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
-from bench.format import count_text, duration_text, half_text, seconds_text, shortened
+from bench.device.other_processes import OtherProcesses
+from bench.errors import UserError
+from bench.format import count_text, duration_text, half_text, seconds_text
 from bench.judge.flags import measurable
 from bench.runner.comparisons import CaseGroup
 from bench.runner.run import Run
@@ -19,6 +22,11 @@ from bench.sweep.load import Case
 
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
 """What a busy device does to the numbers."""
+WAIT = "ROOFBENCH_WAIT"
+"""Environment variable with the seconds that a run waits at most for a busy machine; 0: it does not wait."""
+WAIT_S, LOOK_S, OF_BUDGET = 60.0, 5.0, 1 / 3
+"""Seconds that it waits otherwise, from one look to the next, and the share of its budget that it waits at
+most."""
 SHOWN = 5
 """Most sweeps that are named in a sentence."""
 
@@ -65,50 +73,54 @@ def busy_line(run: Run, device: Device) -> str:
     return f"warning: {device} is {', and '.join(against)}; {WHILE_BUSY}" if against else ""
 
 
-class Progress:
-    """Shows what each visit of a run brought."""
+def wait_until_quiet(
+    run: Run, say: Callable[[str], object], sleep: Callable[[float], object] = time.sleep
+) -> None:
+    """Wait while others use the device; the clock of the budget begins afterwards. UserError: a bad WAIT."""
+    given = os.environ.get(WAIT, str(WAIT_S))
+    if not given.replace(".", "", 1).isdecimal():
+        raise UserError(f"{WAIT}={given}: give the seconds that a run waits at most for a busy machine")
+    left_s = float(given) if run.budget_s is None else min(float(given), OF_BUDGET * run.budget_s)
+    if not left_s or not (busy := busy_line(run, run.device)):
+        return
+    why = busy.removesuffix(f"; {WHILE_BUSY}")  # which the run says if it begins all the same
+    say(f"{why}; waiting up to {duration_text(left_s)} for it to be quiet")
+    while busy and left_s > 0:
+        run.others = OtherProcesses()
+        sleep(LOOK_S)
+        left_s, busy = left_s - LOOK_S, busy_line(run, run.device)
+    run.begin()
 
-    def __init__(self, run: Run, say: Callable[[str], None], progress: Callable[[str], None] | None) -> None:
-        """`progress` gets the lines of visits, of which the last is worth showing; without it `say` does."""
-        self._run, self._say, self._progress = run, say, progress or say
-        self._number = self._notes = 0
 
-    def show(self, row: Measurement) -> None:
-        """Say what the visit of this row brought, and what follows from it."""
-        rounds = self._run.rounds
+def show_visits(
+    run: Run,
+    say: Callable[[str], object],
+    progress: Callable[[str], object],
+    most_failures: int | None = None,
+) -> None:
+    """Visit the planned cases: `progress` gets a line for each visit, `say` what follows. UserError."""
+    number = told = 0
+    for row in run.walk(most_failures):
         if row.status not in ("unsupported", "skipped"):
-            self._number += 1
-            left, left_s = rounds.left(self._run.elapsed_s)
-            total = self._number + left
-            edge = columns()
-            self._progress(progress_line(self._number, total, row, left_s, edge and edge - 1))
-        notes, self._notes = rounds.failure_limit.lines[self._notes :], len(rounds.failure_limit.lines)
-        for sentence in notes:
-            self._say(sentence)
+            number += 1
+            left, left_s = run.rounds.left(run.elapsed_s)
+            progress(progress_line(number, number + left, row, left_s))
+        notes = run.rounds.failure_limit.lines
+        for sentence in notes[told:]:
+            say(sentence)
+        told = len(notes)
 
 
-def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int | None) -> str:
-    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`.
-
-    Where the line would have more than `most` columns, the reason for no time is cut, and the middle of a
-    long name is left out. None: a log has all of it.
-    """
+def progress_line(number: int, total: int, row: Measurement, left_s: float | None) -> str:
+    """One visit, done: `[ 12/210]   4.2 us   ±0.4 %   46 GB/s   1 min 05 s left   gemm/square-onednn-...`."""
     row = measurable(row)
-    head = f"[{number:{len(str(total))}}/{total}] "
-    name = row_name(row) + (f" visit {row.visit + 1}" if row.visit else "")
+    told, why = row.status, f": {row.reason}"
     if row.status == "ok" and row.median_s is not None:
         interval = half_text(row.median_s, row.low_s, row.high_s)
-        tail = f" {seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
-    else:
-        tail = f" {row.status}: {row.reason}"
-    left = f"   {duration_text(left_s):>12} left" if left_s else " " * 20
-    if most is None:
-        return f"{head}{name}{tail}{left}".rstrip()
-    room = most - len(head) - len(left)
-    if row.status != "ok":
-        tail = tail[: max(room - len(name), len(f" {row.status}"))]
-    room = max(12, room - len(tail))
-    return f"{head}{shortened(name, room):<{room}}{tail}{left}".rstrip()
+        told, why = f"{seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}", ""
+    left = f"{duration_text(left_s):>12} left" if left_s else ""
+    visit = f" visit {row.visit + 1}" if row.visit else ""
+    return f"[{number:{len(str(total))}}/{total}] {told:<32} {left:>17}   {row_name(row)}{visit}{why}"
 
 
 def asked_text(cases: Sequence[Case]) -> str:
@@ -119,21 +131,9 @@ def asked_text(cases: Sequence[Case]) -> str:
     return f"{count_text(len(others), 'case')} of {count_text(sweeps, 'sweep')}, and {roofs}"
 
 
-def claims_line(compared: Sequence[CaseGroup]) -> str:
-    """On how many claims, and on which rules, these cases can decide; empty if on none."""
-    count = sum(each.claim is not None for each in compared)
-    rules = f", on rules {text}" if (text := _rules(compared)) else ""
-    return f"these cases are enough for verdicts on {count_text(count, 'claim')}{rules}" if count else ""
-
-
 def left_out_line(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
-    """What there is no time for: `no time for all cases of gemm/square, which rules 3, 7 need`."""
+    """What there is no time for: `no time for all cases of gemm/square: give --bench-budget more`."""
     sweeps = [name for name, _ in Counter(each.sweep for each in comparisons).most_common()]
     if sweeps:
         more = f" and {count_text(len(sweeps) - SHOWN, 'more sweep')}" if len(sweeps) > SHOWN else ""
-        needed = f", which rules {text} need" if (text := _rules(comparisons)) else ""
-        yield f"no time for all cases of {', '.join(sweeps[:SHOWN])}{more}{needed}: give --bench-budget more"
-
-
-def _rules(comparisons: Sequence[CaseGroup]) -> str:
-    return ", ".join(map(str, sorted({r for each in comparisons if each.claim for r in each.claim.rules})))
+        yield f"no time for all cases of {', '.join(sweeps[:SHOWN])}{more}: give --bench-budget more"

@@ -22,20 +22,13 @@ def list_cases(
     sweeps: Names = None,
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every sweep, not only every folder, where none is named.")
-    ] = False,
     on: Annotated[
         str,
-        typer.Option(
-            metavar="GPU", help="The plan for a GPU that is not here: any name of it, such as h100_sxm5."
-        ),
+        typer.Option(metavar="GPU", help="The plan for a GPU that is not here, by any name: h100_sxm5."),
     ] = "",
     suite: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="The plan of a suite: tour, core, fleet, accept, full (sweeps/suites.yaml)."
-        ),
+        typer.Option(metavar="NAME", help="The plan of a suite: tour, core, ... (sweeps/suites.yaml)."),
     ] = "",
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
@@ -51,7 +44,7 @@ def list_cases(
         return
     paths = [path for name in sweeps or () for path in sweep.select(name)]
     loaded = sweep.load_all(paths or sweep.SWEEPS, kernels.problem, device.sm_count)
-    show(listing(device, loaded, cases=cases, folders=not (sweeps or every or cases)))
+    show(listing(device, loaded, named=cases))
 
 
 def predict(
@@ -80,13 +73,8 @@ def predict(
     from bench.judge.timings import read_pool
     from bench.runner.run import RESULTS
 
-    if not on:
-        raise UserError("--on GPU is needed: whose launches are to be predicted, say b200")
-    if not given:
-        raise UserError(
-            f"predict {operator}: give an operator and its sizes, such as gemm dtype=bfloat16 layout=TN "
-            f"m=n=k=4096; the least times of a sweep: list --on {on} SWEEP --cases"
-        )
+    if not on or not given:
+        raise UserError(f"predict {operator}: give an operator, sizes and a GPU: gemm m=n=k=4096 --on b200")
     demand("predict", "scikit-learn")
     wanted = cuda_gpu_named(on, "--on")
     cases = predicting.cases_of(operator, given, wanted)

@@ -10,8 +10,7 @@ import typer
 import kernels
 from bench.cli.application import show
 from bench.cli.closing import closing_lines
-from bench.cli.quiet import wait_until_quiet
-from bench.cli.run_lines import Progress, opening_lines
+from bench.cli.run_lines import opening_lines, show_visits, wait_until_quiet
 from bench.cli.terminal import Live
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
@@ -41,9 +40,7 @@ def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None
     wait_until_quiet(run, terminal.line)
     for line in opening_lines(run):
         terminal.line(line)
-    progress = Progress(run, terminal.line, terminal.progress)
-    for row in run.walk(most_failures):
-        progress.show(row)
+    show_visits(run, terminal.line, terminal.progress, most_failures)
     terminal.end()
 
 

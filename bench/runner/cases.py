@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,6 @@ class ChosenCases:
     """Sweep -> what it declares (`Sweep.declared`), for the result file."""
     claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
     """Sweep -> its claims, from which comparisons follow."""
-    added: Collection[str] = ()
-    """Keys of the ceilings that nobody requested, but the cases need."""
 
 
 def chosen_cases(
@@ -50,9 +48,7 @@ def chosen_cases(
     if suite is None:
         of_paths = {sweep.sweep_name(path) for path in paths}
         requested = sweep.pick(cases, names) or [c for c in cases if c.sweep in of_paths] or cases
-    measured = with_ceilings(requested, cases, device)
-    added = {case.key for case in measured} - {case.key for case in requested}
-    return ChosenCases(measured, declared, claims, added)
+    return ChosenCases(with_ceilings(requested, cases, device), declared, claims)
 
 
 def with_ceilings(requested: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:

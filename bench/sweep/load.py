@@ -204,7 +204,7 @@ def select(name: str, root: Path = SWEEPS) -> list[Path]:
     folders = {n.rpartition("/")[0] for n in there} - {""}
     raise UserError(
         f"{root.name}/ has no sweep {quoted(name)}{meant(name, [*there, *folders])}; "
-        f"`python -m bench list --all` shows all {len(there)}"
+        f"`python -m bench list` shows all {len(there)}"
     )
 
 

@@ -134,17 +134,12 @@ def test_explain_predicts_what_figures_draw() -> None:
             assert f"\n  {name} " in text
 
 
-def test_explain_says_which_term_the_time_is_near_and_whether_tensor_cores_ran(tmp_path: Path) -> None:
-    """At 4096 x 8 x 4096 memory takes 11 us, the launch 1.3 us and arithmetic 0.4 us."""
+def test_explain_says_whether_tensor_cores_ran(tmp_path: Path) -> None:
     kernels = "nvjet_hsh_64x8_64x16_4x1_v_bz_TNN grid 64x1x1 block 384"
-    products = [timed(13e-6, n=8, k=4096, kernels=kernels), timed(13e-6, m=2048, n=8, k=2048)]
-    path = parquet.write(tmp_path / "a.parquet", [*ceilings(H100), *products])
-    near, far = (printed("explain", row_name(product), path) for product in products)
-    nearest = r"bound by +memory, the term of L1 that the time is nearest to: 1\.[0-4]. times that\n"
-    assert re.search(nearest, near)
-    assert f"Tensor Cores   used, by the names of its kernels: {kernels}\n" in near
-    wanted = "none of L1's terms: the time is more than a factor of 2 from each; predicted: memory\n"
-    assert wanted in far and "Tensor Cores" not in far
+    product = timed(13e-6, n=8, k=4096, kernels=kernels)
+    path = parquet.write(tmp_path / "a.parquet", [*ceilings(H100), product])
+    told = printed("explain", row_name(product), path)
+    assert re.search(f"Tensor Cores +used, by the names of its kernels: {kernels}\n", told)
 
 
 def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:

@@ -74,9 +74,3 @@ def test_what_a_program_printed_says_more_than_its_exit_status_and_names_no_temp
     error = RuntimeError(text)
     error.__context__ = subprocess.CalledProcessError(255, ["ptxas"])
     assert cause(error) == "RuntimeError: ptxas, line 35; error   : Not a name of any known instruction: 'no'"
-
-
-def test_a_chain_that_bites_its_tail_has_an_end() -> None:
-    first, second = ValueError("first"), ValueError("second")
-    first.__cause__, second.__cause__ = second, first
-    assert cause(first) == "ValueError: second"

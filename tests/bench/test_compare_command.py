@@ -67,10 +67,7 @@ def test_the_command(written: tuple[Path, Path]) -> None:
     assert line(out, "9 cases:") == (
         "9 cases: 1 SLOWER, 1 FASTER, 1 SAME, 2 UNDECIDED, 1 INVALID, 1 NOT COMPARABLE, 1 NEW, 1 GONE"
     )
-    assert (
-        "one commit: 2 of 5 comparable cases FASTER or SLOWER = 40.0 % false alarms (2 are UNDECIDED)"
-        in out.splitlines()
-    )
+    assert "one commit: 2 of 5 comparable cases FASTER or SLOWER (false alarms)" in out.splitlines()
 
 
 def test_all_and_across(written: tuple[Path, Path]) -> None:
@@ -114,7 +111,7 @@ def test_the_same_work_in_a_sweep_of_another_name_is_found(chance: Chance, tmp_p
     parquet.write(tmp_path / "b.parquet", again(b, run_id="b", sweep="gemm/renamed"))
     code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet")
     assert code == 3 and "3 cases: 3 NOT COMPARABLE" in out and "gemm/square -> gemm/renamed" in out
-    assert "3 cases of A and B are the same work in sweeps of other names: --across sweep" in out
+    assert "the same work in sweeps of other names: 3 cases, which --across sweep compares" in out
     code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet", "--across", "sweep")
     assert code == 1 and "3 cases: 3 SLOWER" in out
 
@@ -143,7 +140,7 @@ def test_what_the_reader_must_know_is_said(chance: Chance) -> None:
     rows = [*a, *other, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
     found = compared(rows, [replace(one, regime=None) for one in b])
     told = list(comparison_lines(found))
-    assert "1 older row of A left out: a later run measured the same case" in told
+    assert "1 older row of A left out: a later run measured the case" in told
     (unknown,) = (one for one in told if one.startswith("not known"))
     assert all(f"{fact} ({found.comparable} cases)" in unknown for fact in ("regime", "governor"))
     moves = [one for one in told if one.startswith("from visit to visit of A")]

@@ -11,7 +11,7 @@ import pytest
 import kernels
 from bench.causes import without_function
 from bench.cli.closing import closing_lines
-from bench.cli.run_lines import Progress
+from bench.cli.run_lines import show_visits
 from bench.runner.failure_limit import FailureLimit
 from bench.runner.run import Run
 from bench.store.parquet import read_frame
@@ -121,9 +121,7 @@ def answering(run: Run, broken: str, asked: list[str]) -> None:
 def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
     """The lines of a run while it goes on, those at its end as one, and its rows."""
     lines: list[str] = []
-    progress = Progress(run, lines.append, None)
-    for found in run.walk():
-        progress.show(found)
+    show_visits(run, lines.append, lines.append)
     result = run.finish()
     assert result.path is not None
     return lines, " ".join(line.strip() for line in closing_lines(run)), read_frame([result.path])
@@ -152,9 +150,9 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     lines, closing, frame = shown(run)
     assert asked.count("triton") == 3 and asked.count("cublas") == len(only(cases(folder), "cublas"))
     (at,) = [index for index, line in enumerate(lines) if line.startswith("gemm triton is given up")]
-    assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
+    assert sum("RuntimeError: no tile fits" in line for line in lines[:at]) == 3
     assert not any("triton" in line for line in lines[at + 1 :])
-    assert lines[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
+    assert lines[at] in closing and "worker replaced (2 times): the device no longer answers" in closing
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.cli import quiet, run_lines
+from bench.cli import run_lines
 from bench.cli.findings import fit_sentence
 from bench.device.detect import Device
 from bench.device.health import Unfit
 from bench.device.other_processes import OtherProcesses
-from bench.errors import UserError
 from bench.judge.read_runs import runs
 from bench.runner.run import Run
 from bench.store.parquet import write
@@ -154,8 +152,8 @@ def busy_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     folder = several.stand_in(tmp_path, monkeypatch)
     run = begun(folder, monkeypatch, small(folder, [1]), budget="30")
     looks: list[str] = []
-    monkeypatch.setattr(quiet, "busy_line", lambda *_: looks.pop(0))
-    monkeypatch.setenv(quiet.WAIT, "60")
+    monkeypatch.setattr(run_lines, "busy_line", lambda *_: looks.pop(0))
+    monkeypatch.setenv(run_lines.WAIT, "60")
     yield run, looks, []
     run.finish()
 
@@ -168,32 +166,23 @@ def test_a_run_waits_for_a_busy_machine_and_its_budget_begins_afterwards(
     begun_again: list[bool] = []
     monkeypatch.setattr(run, "begin", lambda: begun_again.append(True))
     looks += ["busy", "busy", ""]
-    quiet.wait_until_quiet(run, said.append, slept.append)
+    run_lines.wait_until_quiet(run, said.append, slept.append)
     assert (said, sum(slept), begun_again) == (
         ["busy; waiting up to 10 s for it to be quiet"],
         10.0,
         [True],
     ), "a third of its budget at most"
     looks += [""]
-    quiet.wait_until_quiet(run, said.append, slept.append)
+    run_lines.wait_until_quiet(run, said.append, slept.append)
     assert (len(said), len(slept), begun_again) == (1, 2, [True]), "a quiet machine is measured at once"
 
 
-def test_it_gives_up_waiting_and_on_a_terminal_it_asks(
-    busy_run: tuple[Run, list[str], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gives_up_waiting(busy_run: tuple[Run, list[str], list[str]]) -> None:
     run, looks, said = busy_run
     slept: list[float] = []
     looks += ["busy"] * 3
-    quiet.wait_until_quiet(run, said.append, slept.append)
+    run_lines.wait_until_quiet(run, said.append, slept.append)
     assert sum(slept) == 10.0 and not looks
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    for answer in (True, False):
-        looks += ["busy"]
-        monkeypatch.setattr("typer.confirm", lambda question, answer=answer: answer)
-        with pytest.raises(UserError, match="is busy") if not answer else nullcontext():
-            quiet.wait_until_quiet(run, said.append, slept.append)
-    assert sum(slept) == 10.0, "who answers need not wait"
 
 
 def test_times_off_the_processor_are_no_numbers_and_the_screen_and_the_page_begin_with_it(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from bench.cli.run_lines import asked_text, claims_line, left_out_line
+from bench.cli.run_lines import asked_text, left_out_line
 from bench.errors import UserError
 from bench.runner.comparisons import CaseGroup
 from bench.runner.limits import PRECISION
 from bench.runner.options import BUDGET_S, budget_s, precision
-from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 
 
@@ -23,21 +22,11 @@ def test_what_is_asked_for_is_counted_with_ceilings_apart() -> None:
     assert asked_text(cases[:1]) == "1 case of 1 sweep, and no ceilings"
 
 
-def test_what_there_is_no_time_for_is_said_by_sweeps_and_rules() -> None:
-    claim: dict[str, Any] = {"id": "MM-01", "rules": [3, 7], "says": "s", "expect": "below 1"}
-    claim |= {"slope": {"x": "n"}}
+def test_what_there_is_no_time_for_is_said_by_sweeps() -> None:
     made = [SimpleNamespace(sweep=f"gemm/s{number}", key=str(number)) for number in range(9)]
-    cases = [cast(Case, case) for case in made]
-    of_claim = CaseGroup(tuple(cases[:2]), Claim.model_validate(claim))
-    other = CaseGroup(tuple(cases[:1]), Claim.model_validate({**claim, "id": "MM-02", "rules": []}))
-    said = "no time for all cases of gemm/s0{}: give --bench-budget more"
-    assert list(left_out_line([other])) == [said.format("")]
-    assert list(left_out_line([of_claim, other])) == [said.format(", which rules 3, 7 need")]
-    (line,) = left_out_line([CaseGroup((case,)) for case in cases])
-    assert "gemm/s3, gemm/s4 and 4 more sweeps: give" in line
+    (line,) = left_out_line([CaseGroup((cast(Case, case),)) for case in made])
+    assert line.endswith("gemm/s3, gemm/s4 and 4 more sweeps: give --bench-budget more")
     assert list(left_out_line([])) == []
-    enough = "these cases are enough for verdicts on "
-    assert claims_line([of_claim, other]) == f"{enough}2 claims, on rules 3, 7" and claims_line([]) == ""
 
 
 def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:

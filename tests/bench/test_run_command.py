@@ -70,7 +70,7 @@ def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
     [
         (["gem", "m=1"], "run gem: "),
         (["softmax", "rows=1", "length=-5"], "length must be at least 1, not -5"),
-        (["softmax", "rows=1", "length=4", "rows=2"], "rows=2: rows is given twice; give rows=1,2"),
+        (["softmax", "rows=1", "length=4", "rows=2"], "rows=2: rows is given twice; give rows=FIRST,SECOND"),
         (["gemm", "o=1"], "gemm has no parameter 'o'"),
         (["gemm", SIZE, "dtype=float33", "layout=NN"], "dtype cannot be 'float33' (did you mean float32?)"),
         (["gemm", "m=8..4", "n=k=8"], "empty range: from 8 is above to 4"),

@@ -234,4 +234,4 @@ def test_a_suite_is_listed_with_its_cases_and_what_they_decide() -> None:
     done = CliRunner().invoke(app, ["list", "--suite", "tour", "--cases", "--on", "h100_sxm5"])
     assert done.exit_code == 0
     assert "gemm/square-triton-bfloat16-" in done.output and "H100 SXM5 80 GB: 212 cases of" in done.output
-    assert "enough for verdicts on 20 claims, on rules 1, 22, 24, 26, 45, 50, 51" in done.output
+    assert "enough for verdicts on 20 claims" in done.output

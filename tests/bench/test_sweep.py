@@ -296,7 +296,7 @@ def test_which_sweep_a_name_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     read(here, block("k: 1"), "mine.yaml")
     (root / "gemm/.square.yaml").write_text("left by an editor")
     monkeypatch.chdir(here)
-    shows_all = "`python -m bench list --all` shows all 6"
+    shows_all = "`python -m bench list` shows all 6"
     for name, means in {
         "gemm": ["gemm/square", "gemm/tall"],
         "gemm/": ["gemm/square", "gemm/tall"],
