@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _refuse(str(error))
     config.stash[RUN] = run
     if config.pluginmanager.hasplugin("benchmark") and config.rootpath == ROOT:
-        _configure_pytest_benchmark(given, run.device.slug)
+        _configure_pytest_benchmark(config, run.device.slug)
 
 
 def _refusal(config: pytest.Config) -> str:
@@ -160,19 +160,15 @@ def _refuse(sentence: str) -> NoReturn:
     pytest.exit(sentence, returncode=2)
 
 
-def _configure_pytest_benchmark(option: Any, slug: str) -> None:
-    options = ["bench_run", "benchmark_only", "benchmark_enable", "benchmark_json", "benchmark_save"]
-    options += ["benchmark_autosave", "benchmark_compare"]
-    if not any(getattr(option, name, None) for name in options):
-        option.benchmark_disable = True
+def _configure_pytest_benchmark(config: pytest.Config, slug: str) -> None:
+    option = config.option
+    # What it does, and its tables of every case, are for those who give one of its options.
+    if not any(str(word).startswith("--benchmark-") for word in config.invocation_params.args):
+        option.benchmark_quiet = True
+        option.benchmark_disable = not option.bench_run
     if option.benchmark_storage == "file://./.benchmarks":
         # pytest-benchmark's default folder mixes devices, and appears wherever the command is typed.
         option.benchmark_storage = f"file://{ROOT}/.benchmarks/{slug}"
-    # Its tables hold every case: they are for those who ask for them.
-    shown = ("columns", "time_unit", "histogram", "compare", "verbose")
-    asked_for = any(getattr(option, f"benchmark_{name}", None) for name in shown)
-    if not asked_for and (option.benchmark_sort, option.benchmark_group_by) == ("min", "group"):
-        option.benchmark_quiet = True
     if option.benchmark_columns is None:
         option.benchmark_columns = ["median", "iqr", "min", "max", "rounds", "iterations"]
 

@@ -28,22 +28,20 @@ def _new() -> None:
 
 @new.command()
 def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such as rmsnorm.")]) -> None:
-    """Write an operator that runs and is right, its test, and a sweep that measures it."""
+    """Write an operator that runs and is right, and a sweep that measures it."""
     class_name = "".join(part.capitalize() for part in name.split("_"))
     if not re.fullmatch(NAME, name):
         raise UserError(f"new operator {name}: give lower-case letters, digits and _, such as rms_norm")
     if keyword.iskeyword(name) or name in sys.stdlib_module_names or hasattr(spec, class_name):
         raise UserError(f"new operator {name}: Python or bench/spec.py has this name already; give another")
-    folder, test = ROOT / "kernels" / name, ROOT / "tests" / "kernels" / f"test_{name}.py"
-    sweeps = ROOT / "sweeps" / name
-    for path in (folder, folder.with_suffix(".py"), sweeps, test):
+    folder, sweeps = ROOT / "kernels" / name, ROOT / "sweeps" / name
+    for path in (folder, folder.with_suffix(".py"), sweeps):
         if path.exists():
             raise UserError(f"new operator {name}: {path.relative_to(ROOT)} exists; give another name")
     files = {
         "operator_package.py.j2": folder / "__init__.py",
         "operator_problem.py.j2": folder / "problem.py",
         "operator.py.j2": folder / "operator.py",
-        "operator_test.py.j2": test,
         "operator_sweep.yaml.j2": sweeps / "rows.yaml",
     }
     demand("new", "jinja2")
@@ -56,5 +54,5 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
         write_text(path, environment.get_template(template).render(facts))
         show([f"written: {os.path.relpath(path)}"])
     run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
-    check = f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"
+    check = f"check:   pytest bench -k {name}; pytest tests/kernels/test_every_operator.py -k {name}"
     show(["fill in what they mark with `Fill in:`", run, check])

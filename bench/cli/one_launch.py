@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 
 import typer
@@ -59,9 +60,6 @@ def launch_once(
     if facts["status"] != "ok":
         raise UserError(f"run --once {case.name}: {facts['status']}: {facts['reason']}")
     typer.echo(f"{case.name}: launched once, {seconds_text(facts['wall_s'])} by the wall clock")
-    given = [*words, *(word for each in kernel for word in ("--kernel", each))]
-    given += ["--implementation", implementation] if implementation else []
-    given += ["--cache", cache] if cache != "cold" else []
     report = re.sub(r"[^\w.+=-]+", "-", case.name)
-    command = [*NCU, "-o", report, "python", "-m", "bench", "run", *given, "--once"]
+    command = [*NCU, "-o", report, "python", "-m", "bench", *sys.argv[1:]]
     typer.echo(f"under a profiler: {shlex.join(command)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -37,18 +37,12 @@ class ReplayTimer:
     table, JSON and comparisons thus hold device times, through pytest-benchmark's public interface alone.
     """
 
-    def __init__(self) -> None:
-        self._readings: Iterator[float] | None = None
-
-    def load(self, rounds_s: Iterable[float]) -> None:
-        """Set the seconds of the next rounds."""
-        self._readings = chain.from_iterable((0.0, seconds) for seconds in rounds_s)
+    readings: Iterator[float] = iter(())
+    """0 at the start of a round, its seconds at the end; nothing where there is nothing to replay."""
 
     def __call__(self) -> float:
-        """0 at the start of a round, its seconds at the end."""
-        if self._readings is None:
-            raise RuntimeError("this timer only replays: it cannot time `benchmark(function)`")
-        return next(self._readings)
+        """The next reading."""
+        return next(self.readings)
 
 
 TIMER = ReplayTimer()
@@ -57,7 +51,7 @@ TIMER = ReplayTimer()
 def replay(benchmark: Any, samples_s: Sequence[float], launches: int) -> None:
     """Give pytest-benchmark's fixture, made with TIMER, samples of so many launches each."""
     if benchmark.enabled:
-        TIMER.load([sample * launches for sample in samples_s])
+        TIMER.readings = chain.from_iterable((0.0, sample * launches) for sample in samples_s)
     benchmark.pedantic(lambda: None, rounds=len(samples_s), iterations=launches)
 
 
@@ -103,12 +97,8 @@ def measured(
         beside = visited(library)
     roofs = [row for rows in before[-1:] for row in rows if row.role != "measurement"]
     key = RunKey.of(roofs[0])._asdict() if roofs else {"run_id": "", "device_id": device.id}
-    row = visit_row(
-        case,
-        device,
-        run.protocol,
-        key | {"commit": "", "threads": worker.threads("all") or 1} | result.columns(),
-    )
+    facts = {"commit": "", "threads": worker.threads("all") or 1} | result.columns()
+    row = visit_row(case, device, run.protocol, key | facts)
     (judged,) = runs([*roofs, row])
     return result.columns() | {
         "rate_per_s": (row.flop if row.rate == "flop" else row.byte) / (row.median_s or math.nan),

@@ -26,13 +26,23 @@ def measure(options: Options, find: Find = kernels.problem) -> RunResult:
     where the rows are; a mistake of ours is raised when the rows are safe.
     """
     run = run_for(options, find)
+    terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     try:
         for line in checked_kernels(list(run.cases.values()), run.worker, run.device, run.refuse_if_over):
             show([line])
         run.plan(run.order(run.cases))
-        return _measured(run)
+        try:
+            show_run(run, terminal)
+            result = run.finish()
+        except KeyboardInterrupt:
+            result = run.finish(interrupted=True, reason="the measuring was interrupted")
+        except UserError as error:
+            result = run.finish(interrupted=True, reason=str(error))
     finally:
         run.interrupted()  # which changes nothing of a run that has been finished
+    for line in closing_lines(run):
+        terminal.line(line)
+    return result
 
 
 def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None:
@@ -42,21 +52,3 @@ def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None
         terminal.line(line)
     show_visits(run, terminal.line, terminal.progress, most_failures)
     terminal.end()
-
-
-def _measured(run: Run) -> RunResult:
-    """Measure the planned cases."""
-    terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
-    try:
-        show_run(run, terminal)
-        result = run.finish()
-    except KeyboardInterrupt:
-        result = run.finish(interrupted=True, reason="the measuring was interrupted")
-    except UserError as error:
-        result = run.finish(interrupted=True, reason=str(error))
-    except BaseException:
-        run.finish(interrupted=True)
-        raise
-    for line in closing_lines(run):
-        terminal.line(line)
-    return result

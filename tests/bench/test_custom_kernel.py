@@ -442,8 +442,11 @@ def test_a_triton_kernel_is_checked_without_a_gpu_and_never_timed(
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
-def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(mine: Path) -> None:
+def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("run", "softmax", "rows=4", "length=4", "--kernel", f"{mine}:fills", "--once")
+    monkeypatch.setattr("sys.argv", ["bench", *words])
     said = CliRunner().invoke(app, [*words, "--bench-device", "cpu"]).output
     launched = r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n"
     again = f"-m bench run softmax rows=4 length=4 --kernel {mine}:fills --once\n"
