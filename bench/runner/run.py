@@ -205,11 +205,6 @@ class Run:
     def libraries(self) -> str:
         """The libraries of the device, with versions; starts its worker. UserError if it does not start."""
         try:
-            self.worker.begin()
-            # The end of the run needs these; there is time for them while the worker imports torch.
-            import pandas  # noqa: F401
-            import scipy.special  # noqa: F401
-
             self.worker.started()
         except WorkerDied as death:
             raise UserError(f"{self.device} cannot be measured: {death}") from death
@@ -288,12 +283,8 @@ class Run:
         """One row for each case visited so far."""
         visits = self.rounds.rows
         if len(visits) != self._joined[0]:
-            self._joined = len(visits), joined(visits, self._earlier)
+            self._joined = len(visits), joined(visits, earlier_runs(self.folder))
         return self._joined[1]
-
-    @cached_property
-    def _earlier(self) -> Sequence[Sequence[Measurement]]:
-        return earlier_runs(self.folder)
 
     @cached_property
     def flagged(self) -> Mapping[str, tuple[Measurement, list[str]]]:

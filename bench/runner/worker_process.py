@@ -30,10 +30,7 @@ ENVIRONMENT = {
 }
 INTERPRET = "TRITON_INTERPRET"
 """Has Triton interpret kernels on the host: for checks of custom ones, where there is no GPU."""
-FORBIDDEN = (
-    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUDA_LAUNCH_BLOCKING"),
-    INTERPRET,
-)
+FORBIDDEN = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUDA_LAUNCH_BLOCKING", INTERPRET)
 """Would change what a data type means, interpret kernels, or make the host wait for each launch, behind the
 sweep's back."""
 ERRORS_KEPT_BYTE = 1 << 16

@@ -76,13 +76,19 @@ def gpu(index: int) -> Device:
     return Device(kind="cuda", index=index, id=f"id{index}", uuid=f"GPU-{index}", **values)
 
 
-def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which workers begin from now on; no device is locked."""
+def checkout_of(worker: str, folder: Path) -> Path:
+    """The folder, in which a process with this text is what a checkout has for a worker."""
     (folder / "bench" / "worker").mkdir(parents=True)
     for package in ("bench", "bench/worker"):
         (folder / package / "__init__.py").write_text("")
     shutil.copy(ROOT / "bench" / "worker" / "lifeline.py", folder / "bench" / "worker")
-    (folder / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
+    (folder / "bench" / "worker" / "__main__.py").write_text(worker)
+    return folder
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which workers begin from now on; no device is locked."""
+    checkout_of(STAND_IN, folder)
     monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(runs, "device_lock", lambda *_: nullcontext(""))
     return folder

@@ -21,15 +21,7 @@ from bench.cli import ab as command
 from bench.cli import ab_cases
 from bench.device.detect import Device, detect
 from bench.device.health import Unfit
-from bench.runner.ab import (
-    FALSE,
-    FIRST_SHARE,
-    Contest,
-    Side,
-    Visiting,
-    contests,
-    versions,
-)
+from bench.runner.ab import FALSE, FIRST_SHARE, Contest, Side, Visiting, contests, versions
 from bench.runner.limits import FEW_CASES
 from bench.sweep.load import Case
 from bench.worker.visit import VisitResult

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 
 from bench.runner import worker_process
 from bench.runner.worker_process import Worker, WorkerDied
+from tests.bench.several import checkout_of
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = """
@@ -39,12 +39,7 @@ LONG_S = 300.0
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
     """A folder to start workers in."""
-    (tmp_path / "bench" / "worker").mkdir(parents=True)
-    for package in ("bench", "bench/worker"):
-        (tmp_path / package / "__init__.py").write_text("")
-    shutil.copy(ROOT / "bench" / "worker" / "lifeline.py", tmp_path / "bench" / "worker")
-    (tmp_path / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
-    return tmp_path
+    return checkout_of(STAND_IN, tmp_path)
 
 
 @contextmanager

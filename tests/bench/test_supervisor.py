@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pytest
 
 from bench.runner import supervisor
-from bench.runner.limits import launch_limit_s
 from bench.runner.run import Run
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
@@ -148,19 +147,6 @@ def test_one_of_a_few_cases_may_take_its_share_of_the_budget_before_it_counts_as
     run = begun(tmp_path, monkeypatch, small(tmp_path, list(range(1, cases + 1))), budget="3000")
     run.interrupted()  # which gives the device back
     assert run.worker.grace_s == grace_s
-
-
-@pytest.mark.parametrize(("share", "status"), [(0.25, "ok"), (0.85, "ok"), (1.15, "skipped")])
-def test_a_launch_may_take_its_share_of_the_budget(
-    workers: list[SimulatedWorker], share: float, status: str
-) -> None:
-    budget_s, size = 1.2, 4096
-    seconds_each = share * launch_limit_s(budget_s) / size
-    problem = Doubling(dtype="float32", size=size, seconds_each=seconds_each)
-    case = Case("simulated", "slow", problem, "cold", series="", role="measurement")
-    asked = visit_to(case, protocol("cuda"), 0.5, None, True, launch_limit_s(budget_s))
-    answer = WorkerSupervisor(gpu(0), 1).visit(asked)
-    assert answer.status == status, answer.reason
 
 
 @pytest.mark.parametrize(("role", "data"), [("measurement", "zeros"), ("roof", "uniform")])
