@@ -291,13 +291,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         _refuse(str(error))
 
 
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Print no dot for a case: each visit has printed its line."""
-    if "::test_measure[" in report.nodeid and report.when == "call":
-        return report.outcome, "", ""
-    return None
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Close the run; a result file that cannot be written is exit code 2."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import typer
 
 
 def lose_no_run_for_a_letter() -> None:
@@ -71,15 +68,8 @@ class Live:
 
 @contextmanager
 def stages() -> Iterator[Callable[[str], None]]:
-    """Takes what is being done and shows it on a terminal: a line of standard error, cleared at the end."""
-    live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    """Takes what is being done and shows it on a terminal: a line of standard error, gone at the end."""
+    from rich.console import Console
 
-    def say(text: str) -> None:
-        if live:
-            room = shutil.get_terminal_size().columns - 1
-            typer.echo(f"\r\x1b[K{text[:room]}", nl=False, err=True)
-
-    try:
-        yield say
-    finally:
-        say("")
+    with Console(stderr=True).status("") as status:
+        yield status.update

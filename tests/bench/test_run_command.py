@@ -86,17 +86,6 @@ def test_bad_input_is_one_sentence_without_the_file(given: list[str], says: str,
     assert ".yaml" not in said and "ceiling" not in said and not list(tmp_path.rglob("*.parquet"))
 
 
-def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = several.stand_in(tmp_path, monkeypatch)
-    given = ["gemm", "m=n=k=8,16", "dtype=float32", "layout=NN", "--implementation", "onednn"]
-    given += ["--bench-device", "cpu", "--bench-budget", "inf", "--bench-results", str(folder / "r")]
-    done = CliRunner().invoke(app, ["run", *given])
-    assert done.exit_code == 0, done.output
-    (path,) = (folder / "r").rglob("*.parquet")
-    frame = read_frame([path])
-    assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
-
-
 SHAPES = "m,n,k\n16,512,256\n\n48,128,512\n"
 
 
@@ -127,16 +116,8 @@ def test_sizes_may_be_a_list_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_a_mistake_in_a_list_of_sizes_has_its_line(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "shapes.csv").write_text(text)
-    words = [
-        "run",
-        "gemm",
-        "dtype=float32",
-        "--shapes",
-        str(tmp_path / "shapes.csv"),
-        "--bench-device",
-        "cpu",
-    ]
-    done = CliRunner().invoke(app, words)
+    words = ["run", "gemm", "dtype=float32", "--shapes", str(tmp_path / "shapes.csv")]
+    done = CliRunner().invoke(app, [*words, "--bench-device", "cpu"])
     assert done.exit_code == 2 and f"error: {tmp_path}/{says}" in done.output, done.output
 
 

@@ -16,7 +16,6 @@ import kernels
 from bench.device.detect import detect
 from bench.runner.run import Run
 from bench.store import schema
-from bench.store.journal import recover
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from tests.bench import several
@@ -65,12 +64,6 @@ def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         several.quick(patch)
         yield
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The text of the worker from now on, a process without torch: what the parent makes of its answers."""
-    return several.stand_in(tmp_path, monkeypatch) / "bench" / "worker" / "__main__.py"
 
 
 class Measured(NamedTuple):
@@ -124,60 +117,19 @@ def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
     # What the telemetry and the clock say crosses the process border with the times.
     assert timed["environment"].str.contains("cpu_capability=").all()
     assert (timed["on_processor"] > 0).all() and (timed["sentinel_after_s"] > 0).all()
-    assert timed[["setup_s", "check_s", "measure_s", "enqueue_s"]].notna().all().to_list() == [True] * 3 + [
-        False
-    ]
+    assert timed[["setup_s", "check_s", "measure_s"]].notna().all(axis=None)
+    assert timed["enqueue_s"].isna().any()
     assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
     assert frame[frame["status"] != "ok"]["median_s"].isna().all()
     assert (frame[frame["status"] != "ok"]["reason"].str.len() > 0).all()
 
 
-def visited(run: Run, count: int) -> list[schema.Measurement]:
-    """The rows of the run's first few visits."""
-    return list(itertools.islice(run.walk(), count))
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_an_interrupted_run_keeps_its_rows_and_the_next_says_so(tmp_path: Path) -> None:
-    run = session(tmp_path)
-    first = visited(run, 4)
-    journal = run.interrupted()
-    assert journal is not None and recover(journal).rows == first
-    following = session(tmp_path)
-    (told,) = following.left
-    assert told.rows == 4 and told.path.suffix == ".parquet" and not journal.exists()
-    assert len(read_frame([told.path])) == 4
-    following.close()
-
-
-def test_resume_measures_only_what_is_missing(tmp_path: Path, stand_in: Path) -> None:
-    run = session(tmp_path)
-    first = visited(run, 4)
-    run.interrupted()
-    stand_in.write_text(stand_in.read_text().replace("1e-3", "0.002"))
-    resumed = session(tmp_path, resume=True)
-    assert resumed.run_id == run.run_id and resumed.left[0].resumed
-    again = [row.case for row in resumed.walk()]
-    floor = first[0].case
-    explained = {row.case for row in first}
-    assert [case for case in again if case in explained] == [floor]  # the ceiling's second look
-    assert {*again, *explained} == {case.key for case in cases(tmp_path)}
-    rows = resumed.rows()
-    resumed.close()
-    frame = read_frame([tmp_path / "results"])
-    assert len(frame) == len(cases(tmp_path)) and frame["run_id"].nunique() == 1
-    kept = {row.median_s for row in rows if row.median_s and row.case in explained - {floor}}
-    new = {row.median_s for row in rows if row.median_s and row.case not in explained}
-    assert (kept, new) == ({1e-3}, {2e-3})
-    assert [p.suffix for p in (tmp_path / "results").rglob("*") if p.is_file()] == [".parquet"]
-
-
-@pytest.mark.usefixtures("stand_in")
 def test_a_run_of_another_protocol_is_not_resumed_but_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    several.stand_in(tmp_path, monkeypatch)
     run = session(tmp_path)
-    visited(run, 3)
+    assert len(list(itertools.islice(run.walk(), 3))) == 3
     journal = run.interrupted()
     several.once(monkeypatch, 3)
     following = session(tmp_path, resume=True)
@@ -265,14 +217,9 @@ def test_starting_a_worker_is_no_cost_of_the_visit_that_needed_it(
 
     monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
     monkeypatch.setattr("bench.runner.supervisor.Worker", SlowToStart)
-    lefts_s = []
-    for was_started in (True, False):
-        run = session(tmp_path / str(was_started), budget_s=None)
-        if was_started:
-            run.worker.started()
-        several.planned(run.rounds, [case for case in cases(tmp_path) if case.implementation == "onednn"])
-        assert next(run.walk()).status == "ok"
-        lefts_s.append(run.rounds.left(run.elapsed_s)[1])
-        run.interrupted()
-    assert run.worker.starting_s == 100.0
-    assert lefts_s[0] == pytest.approx(lefts_s[1]) and lefts_s[0] < 100
+    run = session(tmp_path, budget_s=None)
+    several.planned(run.rounds, [case for case in cases(tmp_path) if case.implementation == "onednn"])
+    assert next(run.walk()).status == "ok"
+    _, left_s = run.rounds.left(run.elapsed_s)
+    run.interrupted()
+    assert run.worker.starting_s == 100.0 and left_s < 100

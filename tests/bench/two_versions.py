@@ -1,4 +1,4 @@
-"""Two versions of the code on machines that are made up, for `ab` and `compare --again`."""
+"""Two versions of the code on machines that are made up."""
 
 from __future__ import annotations
 
@@ -77,14 +77,19 @@ def git(folder: Path, words: str) -> str:
     return done.stdout.strip()
 
 
-def measured_by(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Path]]:
-    """Let the commands measure on this machine; (old a.py, new a.py, folder of the old) each time."""
+def measured_by(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, look: Callable[[Path, Path], object] = lambda *_: None
+) -> list[tuple[str, str, Path]]:
+    """Let the commands measure on this machine, when `look` has seen both versions; (old a.py, new a.py,
+    folder of the old) each time.
+    """
     compared: list[tuple[str, str, Path]] = []
 
     @contextmanager
     def made_up(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, Callable[[], None]]]:
         code = [(folder / "kernels" / "a.py").read_text() for folder in (old, new)]
         compared.append((code[0], code[1], old))
+        look(old, new)
         yield machine.visit, machine.renew
 
     monkeypatch.setattr("bench.runner.ab.versions", made_up)
