@@ -42,11 +42,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
     """The row of one visit. `facts` are its other columns; TypeError names one that is no column."""
     problem, name = case.problem, case.implementation
     values: dict[str, Any] = {
-        "torch": "",
-        "triton": "",
-        "libraries": "",
-        "clock": "",
-        "fill": "",
+        **dict.fromkeys(("torch", "triton", "libraries", "clock", "fill"), ""),
         "seed": SEED,
         "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "device": device.slug,

@@ -262,13 +262,9 @@ class Run:
 
     def _row(self, case: Case, result: VisitResult, number: int) -> Measurement:
         """The row of a visit, before which so many were made."""
-        run: dict[str, Any] = {
-            "run_id": self.run_id,
-            "commit": self._commit,
-            "concurrent_gpus": self._concurrent,
-        }
+        run: dict[str, Any] = {"run_id": self.run_id, "commit": self._commit, "visit": number}
         run |= {name: value for name, value in self.worker.hello.items() if name in FIELDS}
-        run |= {"visit": number, "threads": self.worker.threads(case.threads) or 1}
+        run |= {"concurrent_gpus": self._concurrent, "threads": self.worker.threads(case.threads) or 1}
         if result.status == "ok":
             run["visit_at_s"] = [self.elapsed_s]
         return visit_row(case, self.device, self.protocol, self._origin | run | result.columns())

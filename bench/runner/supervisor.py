@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
@@ -77,20 +76,9 @@ def visit_to(
 class WorkerSupervisor:
     """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
 
-    def __init__(
-        self,
-        device: Device,
-        seed: int = SEED,
-        grace_s: float | None = None,
-        root: Path | None = None,
-        interprets: bool = False,
-    ) -> None:
-        """`seed` fixes the inputs; `grace_s` replaces GRACE_S; `root` is the checkout whose code it runs.
-
-        `interprets`: Triton's kernels run in its interpreter, to be checked and not timed.
-        """
-        self._how: dict[str, Any] = {"root": root} | ({"interprets": True} if interprets else {})
-        self.device, self.seed = device, seed
+    def __init__(self, device: Device, grace_s: float | None = None, **how: Any) -> None:
+        """`grace_s` replaces GRACE_S; `how`: `root` and `interprets` of its Worker."""
+        self.device, self._how = device, how
         self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
         self.starting_s = 0.0
         """Wall seconds spent starting workers."""
@@ -191,7 +179,7 @@ class WorkerSupervisor:
         if self._worker is None:
             device, threads = self.device, self.threads("all")
             uuid = device.uuid or None
-            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads, **self._how)
+            self._worker = Worker(device.kind, device.cache_byte, SEED, uuid, threads, **self._how)
         return self._worker
 
     def threads(self, setting: str) -> int | None:

@@ -96,9 +96,7 @@ class Measurement:
     source: str | None = nullable(
         "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
-    timed_by: str | None = nullable(
-        "what an imported time is: kernel (a profiler's, no launches) | events | wall; null: measured here"
-    )
+    timed_by: str | None = nullable("imported times: kernel (a profiler's, no launches) | events | wall")
     statistic: str | None = nullable("what an imported time is of several: median | mean | minimum")
     clocks: str | None = nullable("whether the clocks were fixed for an imported time: fixed | free")
     time_includes: str | None = nullable(
@@ -142,9 +140,7 @@ class Measurement:
         "chosen from, and kernels that got stuck earlier in the run, each with the reason; "
         "null if there were none"
     )
-    kernels: str | None = nullable(
-        "the kernels that one launch runs with their grids, as its captured graph says (GPU)"
-    )
+    kernels: str | None = nullable("kernels of one launch with their grids, as its captured graph says (GPU)")
     # timing; null without a time
     median_s: float | None = nullable("median seconds of one launch")
     low_s: float | None = nullable(
@@ -155,9 +151,7 @@ class Measurement:
         "lower end of the within-run interval: where 95 of 100 further visits of this run would find the case"
     )
     run_high_s: float | None = nullable("its upper end")
-    run_half: float | None = nullable(
-        "natural logarithm: half of the 95 % interval of the median within the run, for rows of one run"
-    )
+    run_half: float | None = nullable("natural logarithm: half of the median's 95 % interval within the run")
     run_by: str | None = nullable("what tells these three: visits | assumed (no case was visited twice)")
     noise_visits: float | None = nullable(
         "natural logarithm: what run_half would be by the scatter of the run's other cases of such work alone"
@@ -165,26 +159,20 @@ class Measurement:
     noise_runs: float | None = nullable(
         "natural logarithm: what low_s and high_s hold, as squares, of the noise between runs; null: nothing"
     )
-    noise_by: str | None = nullable(
-        "what tells it: history (earlier runs of the device) | assumed (the usual spread of such work)"
-    )
+    noise_by: str | None = nullable("what tells it: history (earlier runs) | assumed (usual of such work)")
     samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
     launches: int | None = nullable("launches in one sample")
     stop: str | None = nullable("why sampling ended: converged | budget | samples | visits (which disagree)")
     settled: bool | None = nullable("whether windows agreed before sampling, on most of the visits", "middle")
     settle_s: float | None = total("seconds of settling, all visits together")
-    step_s: float | None = nullable(
-        "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"
-    )
+    step_s: float | None = nullable("clock's step, or clock_start_s if more, divided by a sample's launches")
     clock_start_s: float | None = most(
         "seconds between the events of a sample that no launch accounts for, as measured: the start of a "
         "graph, or an empty pair of events; not subtracted (GPU). Of imported times what the "
         "launch in them takes: the shortest of their device and source, or less"
     )
     late_samples: int | None = total("samples taken again, as the host still queued when they began (GPU)")
-    visits: int | None = nullable(
-        "visits, spread over the run, whose samples are published; each built, settled and timed anew"
-    )
+    visits: int | None = nullable("published visits, spread over the run, each built, settled and timed anew")
     visit_samples: list[int] | None = nullable("samples of each of them, one visit after the other")
     visit_at_s: list[float] | None = nullable("seconds from the run's start to the end of each of them")
     set_aside: list[str] | None = nullable("why others are not published, one by one: contended, stolen, ...")

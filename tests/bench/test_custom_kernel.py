@@ -133,7 +133,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def worker(device: Device) -> WorkerSupervisor:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "Worker", InProcess)
-        made = WorkerSupervisor(device, 1)
+        made = WorkerSupervisor(device)
         made.started()
     return made
 
@@ -269,7 +269,7 @@ def test_a_kernel_that_hangs_is_killed_and_named_with_its_line(
 
     monkeypatch.setattr(worker_process, "time", SimpleNamespace(monotonic=monotonic))
     monkeypatch.setattr(worker_process, "LOOK_S", 0.05)
-    with closing(WorkerSupervisor(device, 1)) as worker:
+    with closing(WorkerSupervisor(device)) as worker:
         with pytest.raises(UserError, match=r"timeout at softmax .* stopped in hangs \(.*mine\.py:\d+\)"):
             checked(f"{mine}:hangs", worker, device)
         assert worker.restart_s > 0, "it is gone"

@@ -66,7 +66,7 @@ def measure(implementation: str, size: int = 4096) -> Visit:
 
 
 def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[SimulatedWorker]) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     for _ in range(4):
         answer = device.visit(measure("raising"))
         assert (answer.status, answer.reason) == ("error", "RuntimeError: no tile fits")
@@ -75,7 +75,7 @@ def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[Sim
 
 
 def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[SimulatedWorker]) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     answer = device.visit(measure("faulting"))
     assert answer.status == "error" and "illegal memory access" in answer.reason
     assert device.visit(measure("good")).status == "ok"
@@ -85,7 +85,7 @@ def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[S
 
 
 def test_a_kernel_that_gets_stuck_costs_workers_once_and_no_row(workers: list[SimulatedWorker]) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     for size in (4096, 1024):
         answer = device.visit(measure("stuck_at_first", size))
         assert answer.status == "ok"
@@ -100,7 +100,7 @@ def test_a_kernel_that_gets_stuck_costs_workers_once_and_no_row(workers: list[Si
 
 
 def test_a_kernel_without_others_gets_stuck_three_times(workers: list[SimulatedWorker]) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     for made, size in ((2, 4096), (3, 1024)):  # at its first problem it is asked twice
         answer = device.visit(measure("stuck", size))
         assert (answer.status, answer.reason) == ("timeout", "young has not ended after 30 s")
@@ -115,7 +115,7 @@ def test_a_kernel_without_others_gets_stuck_three_times(workers: list[SimulatedW
 def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
     workers: list[SimulatedWorker],
 ) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     answer = device.visit(measure("uncapturable"))
     assert (answer.status, answer.clock) == ("ok", "stream")
     assert [[request.get("clock") for request in worker.asked] for worker in workers] == [[None], ["stream"]]
@@ -161,7 +161,7 @@ def test_out_of_memory_in_a_capture_is_a_row_and_spoils_the_process_only_if_it_b
     workers: list[SimulatedWorker], monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(SimulatedWorker, "cuda_settings", {"broken_by_shortage": broken})
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     answer = device.visit(measure("exhausting"))
     assert answer.status == "out_of_memory" and "Tried to allocate 2.00 GiB" in answer.reason
     assert device.visit(measure("good")).status == "ok"
@@ -173,7 +173,7 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
     workers: list[SimulatedWorker],
 ) -> None:
     """GraphClock.kernels captures once more to read the kernels' names."""
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     device.visit(measure("good"))
     (worker,) = workers
     worker.cuda.keeps_graphs = True
@@ -192,7 +192,7 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
 def test_a_broken_capture_of_anybody_is_noticed(workers: list[SimulatedWorker]) -> None:
     """Not only our clock captures: the tuner does, by Triton. Stream and generator tell of it."""
     for spoil in ({"stream": "capture"}, {"generator_capturing": True}):
-        device = WorkerSupervisor(gpu(0), 1)
+        device = WorkerSupervisor(gpu(0))
         assert device.visit(measure("good")).status == "ok"
         for name, value in spoil.items():
             setattr(workers[-1].cuda, name, value)
@@ -204,7 +204,7 @@ def test_whatever_is_asked_in_whatever_order_good_work_is_timed_by_the_graph(
     workers: list[SimulatedWorker], seed: int
 ) -> None:
     draw = random.Random(seed)
-    device = WorkerSupervisor(gpu(0), 1)
+    device = WorkerSupervisor(gpu(0))
     expected = {"good": "ok", "raising": "error", "faulting": "error", "uncapturable": "ok", "wrong": "wrong"}
     expected |= {"exhausting": "out_of_memory", "declining": "unsupported", "dying": "crashed"}
     for _ in range(100 if is_deep() else 5):
