@@ -245,13 +245,11 @@ class Measurement:
     on_processor: float | None = least(
         "processor time of the timing thread over wall time: less than 1, it waited (CPU)"
     )
-    involuntary_switches: int | None = total("times the timing process was made to give way (CPU)")
+    involuntary_switches: int | None = total("up to November 28, 2026: times that it gave way (CPU)")
     governor: str | None = nullable("frequency governor, empty if the kernel tells none (CPU)")
-    sentinel_before_s: float | None = mean("seconds of a fixed 256^3 float32 GEMM just before timing (CPU)")
+    sentinel_before_s: float | None = mean("up to November 28, 2026: seconds of a GEMM before timing (CPU)")
     sentinel_after_s: float | None = mean("the same just after timing (CPU)")
-    sentinel_moved: float | None = most(
-        "largest change of that time from before to after, as a share of the smaller (CPU)"
-    )
+    sentinel_moved: float | None = most("the change from one to the other, as a share of the smaller (CPU)")
     # where the wall time went
     setup_s: float | None = total("building inputs and launches, compiling, tuning")
     tuning_s: float | None = total(

@@ -22,7 +22,6 @@ standard error. The parent (bench/runner/worker_process.py) outlives this proces
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import mmap
@@ -53,9 +52,10 @@ from bench.autotune.ending import passing_over
 from bench.autotune.tuning import timed_by
 from bench.causes import cause, operator_file, without_function
 from bench.sampling.protocol import protocol
-from bench.spec import Unsupported
+from bench.spec import DeviceKind
 from bench.worker import compiled, custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
+from bench.worker.failure import failure
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.measure_case import Bench, check, measure, one_launch
 from bench.worker.memory import Memory
@@ -63,61 +63,35 @@ from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 from bench.worker.visit import Visit, VisitResult
 
-SHORT_BYTE = 12 * 2**30
-"""Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
 
-
-def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
+def make_bench(kind: DeviceKind, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
     """The device made ready to measure. `cache_byte` is its last-level cache, `seed` fixes the inputs.
 
     `uuid` is a GPU's by device/detect.py, for NVML. Without it NVML knows no fact.
     """
+    cuda, device = torch.cuda, torch.device("cpu")
     if kind == "cuda":
-        return _cuda_bench(cache_byte, seed, uuid or "")
-    flush = Flusher(torch.device("cpu"), cache_byte)
-    return Bench(
-        device=torch.device("cpu"),
-        cache_byte=cache_byte,
-        protocol=protocol("cpu"),
-        clock=HostClock(flush),
-        spare_clock=None,
-        telemetry=CpuTelemetry(_sentinel()),
-        synchronize=lambda: None,
-        free_byte=_free_host_byte,
-        seed=seed,
-    )
-
-
-def _sentinel() -> Callable[[], torch.Tensor]:
-    """A float32 product of 256 x 256 matrices, about 0.1 ms of vector arithmetic."""
-    a, b = torch.rand(256, 256), torch.rand(256, 256)
-    c = torch.empty(256, 256)
-    return lambda: torch.mm(a, b, out=c)
-
-
-def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
-    device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
+        device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
     flush = Flusher(device, cache_byte)
+    made = partial(Bench, device=device, cache_byte=cache_byte, protocol=protocol(kind), seed=seed)
+    if kind == "cpu":
+        return made(clock=HostClock(flush), telemetry=CpuTelemetry(), free_byte=available_byte)
     matrix = torch.ones(1, 1, device=device)
     torch.mm(matrix, matrix)  # cuBLAS's workspace, which stays, is not the first product's
 
     def flushed() -> None:
         flush()
-        torch.cuda.synchronize()  # the host's time begins when the flush is over
+        cuda.synchronize()  # the host's time begins when the flush is over
 
-    return Bench(
-        device=device,
-        cache_byte=cache_byte,
-        protocol=protocol("cuda"),
-        clock=GraphClock(torch.cuda, flush),
-        spare_clock=StreamClock(torch.cuda, flush),
-        telemetry=CudaTelemetry(uuid),
-        synchronize=torch.cuda.synchronize,
-        free_byte=lambda: _free_cuda_byte(device),
-        seed=seed,
+    return made(
+        clock=GraphClock(cuda, flush),
+        spare_clock=StreamClock(cuda, flush),
+        telemetry=CudaTelemetry(uuid or ""),
+        synchronize=cuda.synchronize,
+        free_byte=partial(_free_cuda_byte, device),
         host_clock=HostClock(flushed),
-        memory=Memory(torch.cuda),
-        alive=partial(alive, torch.cuda, torch.zeros(1, device=device)),
+        memory=Memory(cuda),
+        alive=partial(alive, cuda, torch.zeros(1, device=device)),
     )
 
 
@@ -162,27 +136,14 @@ def _free_cuda_byte(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def _free_host_byte() -> int:
-    """Bytes that can still be allocated.
-
-    If they are few, glibc first returns the memory that it has kept of earlier cases' outputs.
-    """
-    free = available_byte()
-    if free < SHORT_BYTE and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-        trim(0)
-        free = available_byte()
-    return free
-
-
 def hello(bench: Bench) -> dict[str, Any]:
     """Columns of every row that only the process with torch knows."""
     # Its version without an import, which takes a tenth of a second; PyTorch's nightly builds have their own.
     triton = (each.version for name in ("triton", "pytorch-triton") for each in distributions(name=name))
+    libraries = _cpu_libraries()
     if bench.device.type == "cuda":
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         libraries = f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
-    else:
-        libraries = _cpu_libraries()
     versions = {"torch": torch.__version__, "triton": next(triton, ""), "python": platform.python_version()}
     return versions | {"libraries": libraries}
 
@@ -210,8 +171,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "example_file":
         try:
             return {"text": custom_kernel.example_file(operator, request["given"], bench.device)}
-        except (ValueError, RuntimeError, Unsupported) as error:
-            return {"status": "error", "reason": cause(error)}
+        except Exception as error:
+            return failure(error)
     if "kernel" in request:
         try:
             compiled.end()

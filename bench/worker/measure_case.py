@@ -21,15 +21,7 @@ from bench.spec import Launch, Operator, Problem
 from bench.worker import time_by_class
 from bench.worker.audit import unpaid
 from bench.worker.buffer_ring import BufferRing
-from bench.worker.cache_ring import (
-    DATA,
-    Arena,
-    RingSampler,
-    fill,
-    launches_per_sample,
-    least_sample_s,
-    plan,
-)
+from bench.worker.cache_ring import DATA, Arena, RingSampler, fill, launches_per_sample, least_sample_s, plan
 from bench.worker.check import of_tolerance, outputs_of, within
 from bench.worker.clock import Calls, CaptureError, Clock, no_collector
 from bench.worker.failure import failure
@@ -77,13 +69,13 @@ class Bench:
     cache_byte: int
     protocol: SamplingProtocol
     clock: Clock
-    spare_clock: Clock | None
-    """Clock for launches that cannot be captured, used if a request names it."""
     telemetry: CpuTelemetry | CudaTelemetry
     """State of the device over the window in which a case is timed."""
-    synchronize: Callable[[], None]
     free_byte: Callable[[], int]
     seed: int
+    spare_clock: Clock | None = None
+    """Clock for launches that cannot be captured, used if a request names it."""
+    synchronize: Callable[[], None] = lambda: None
     host_clock: Clock | None = None
     """Clock for launches that block the host (`Launch.blocks`); None on a CPU, whose usual clock it is."""
     memory: Memory | HostMemory | None = None
@@ -125,10 +117,8 @@ class Bench:
 
     def distrust(self) -> str:
         """Why this process must not measure any more; empty if it may."""
-        if self.clock.distrust:
-            return self.clock.distrust
-        if self._profiled:
-            return "a profiler was loaded, which slows what is launched later"
+        if self.clock.distrust or self._profiled:
+            return self.clock.distrust or "a profiler was loaded, which slows what is launched later"
         try:
             self.alive()
         except Exception as error:
@@ -198,7 +188,7 @@ def _measure(
         cold = visit.cache == "cold"
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         if visit.first:
-            probe(bench, clock, slots, visit.implementation, problem, visit.launch_s)
+            probe(bench, clock, slots, problem, visit)
         if known is None:
             single = slots(problem, 1)
             clock = bench.clock_for(single.launches[0], clock)
@@ -237,9 +227,9 @@ def _measure(
             return
         slot, written = turns.last
         _judge(result, several.judged(slot, outputs_of(written)), "after timing")
-        if result.status == "ok" and visit.kernel:
-            if why := unpaid(several, clock, turns, visit.first, visit.budget_s, known.launch_s):
-                result.status, result.reason = "escaped", f"no time for no work: {why}"
+        audited = result.status == "ok" and visit.kernel
+        if audited and (why := unpaid(several, clock, turns, visit, known.launch_s)):
+            result.status, result.reason = "escaped", f"no time for no work: {why}"
         if result.status != "ok":
             return
     with watch("setup_s"):
@@ -287,20 +277,11 @@ def _divided(bench: Bench, operator: Operator, implementation: str, problem: Pro
 
 def _timed(bench: Bench, clock: Clock, turns: RingSampler, visit: Visit, result: VisitResult) -> VisitSamples:
     """Settle and sample, with the state of device and clock meanwhile."""
-    telemetry = bench.telemetry
-    telemetry.start()
-    late = clock.late
-    samples = collect(
-        turns,
-        bench.protocol,
-        visit.budget_s,
-        bench.now,
-        clock.resolution_s / turns.per_sample,
-        visit.least_timed_s,
-        light=telemetry.light,
-        clock_hz=telemetry.clock_hz,
-    )
-    result.more |= telemetry.stop()
+    state, late, step_s = bench.telemetry, clock.late, clock.resolution_s / turns.per_sample
+    state.start()
+    how = (bench.protocol, visit.budget_s, bench.now, step_s, visit.least_timed_s)
+    samples = collect(turns, *how, light=state.light, clock_hz=state.clock_hz)
+    result.more |= state.stop()
     if clock.start_s is not None:
         result.clock_start_s, result.late_samples = clock.start_s, clock.late - late
     return samples

@@ -116,7 +116,7 @@ def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
     assert timed["torch"].str.len().min() > 0 and timed["protocol"].nunique() == 1
     # What the telemetry and the clock say crosses the process border with the times.
     assert timed["environment"].str.contains("cpu_capability=").all()
-    assert (timed["on_processor"] > 0).all() and (timed["sentinel_after_s"] > 0).all()
+    assert (timed["on_processor"] > 0).all()
     assert timed[["setup_s", "check_s", "measure_s"]].notna().all(axis=None)
     assert timed["enqueue_s"].isna().any()
     assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
