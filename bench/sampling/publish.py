@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ import numpy.typing as npt
 from bench.sampling.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float, float]
+"""Median, lower and upper end."""
 Stop = Literal["converged", "budget", "samples", "visits"]
 MODERATED = 3
 """Visits from which on they tell by themselves how far off a row may be."""
@@ -53,18 +55,10 @@ class Published:
 
     def columns(self) -> dict[str, Any]:
         """Columns of a row; an interval that too few samples leave unknown is null, not infinite."""
-        known = math.isfinite(self.high_s)
-        return {
-            "median_s": self.median_s,
-            "low_s": self.low_s if known else None,
-            "high_s": self.high_s if known else None,
-            "stop": self.stop,
-        }
+        return asdict(self) | ({} if math.isfinite(self.high_s) else {"low_s": None, "high_s": None})
 
 
-def interval(
-    samples_s: Sequence[float], settings: Protocol, step_s: float = 0.0
-) -> tuple[float, float, float]:
+def interval(samples_s: Sequence[float], settings: Protocol, step_s: float = 0.0) -> Interval:
     """(median, low, high) in seconds of one visit's samples, in time order.
 
     The widest of three intervals of the median: order statistics of as many independent samples as these are
@@ -202,34 +196,24 @@ def effective_count(values: Floats) -> float:
 
 def median_interval(
     values: Floats, worth: float, parts: Sequence[float], least: float, confidence: float
-) -> tuple[float, float, float]:
+) -> Interval:
     """(median, low, high) in the unit of `values`: the widest of three intervals of the median.
 
     Order statistics (distribution-free) of as many independent values as these are `worth`; Student's t over
     the medians of their `parts`, at least two, in time order (right when values drift together); `least`
     either side. 0 and infinite where there are too few values to say.
     """
-    median = median_of(values)
-    low, high = _of_order(values, worth, least, confidence)
-    if not math.isfinite(high):
-        return median, low, high
+    ordered, median, count = np.sort(values), median_of(values), int(worth)
+    rank = _rank(count, confidence)
+    if rank < 1:
+        return median, 0.0, math.inf
+    rank = int(rank * (len(values) + 1) / (count + 1))
+    low, high = min(float(ordered[rank - 1]), median - least), max(float(ordered[-rank]), median + least)
     middle = float(np.mean(parts))
     spread = student(len(parts) - 1, confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
     # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
-    quickest = max(middle - spread, float(np.min(values)))
+    quickest = max(middle - spread, float(ordered[0]))
     return median, min(low, quickest), max(high, middle + spread)
-
-
-def _of_order(values: Floats, worth: float, least: float, confidence: float) -> tuple[float, float]:
-    """(low, high) of the median by order statistics, `least` either side at least; 0 and infinite without."""
-    ordered = np.sort(values)
-    median = median_of(ordered)
-    count = int(worth)
-    rank = _rank(count, confidence)
-    if rank < 1:
-        return 0.0, math.inf
-    rank = int(rank * (len(values) + 1) / (count + 1))
-    return min(float(ordered[rank - 1]), median - least), max(float(ordered[-rank]), median + least)
 
 
 def trend(windows: Sequence[Sequence[float]]) -> float:

@@ -28,6 +28,7 @@ from bench.worker.clock import Clock
 if TYPE_CHECKING:
     from bench.spec import Tensors
     from bench.worker.buffer_ring import BufferRing
+    from bench.worker.visit import Visit
 
 SHARE = 0.01
 """Share of a visit's sampling time that each part of an audit launches for at most; once is always."""
@@ -45,25 +46,22 @@ LIBC = ctypes.PyDLL(None)  # whose functions keep Python's lock
 LIBC.memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
-def unpaid(
-    slots: BufferRing, clock: Clock, turns: RingSampler, first: bool, budget_s: float, launch_s: float
-) -> str:
+def unpaid(slots: BufferRing, clock: Clock, turns: RingSampler, visit: Visit, launch_s: float) -> str:
     """Why the timed launches did not do the work of a launch; empty if they did.
 
     The first visit to a case is audited with all there is, a later one with one launch, if chance will have
     it. What has no room for another copy of its inputs, or no input that could change, is not audited.
     """
-    if not first and random.random() > LATER:
-        return ""
-    if 3 * slots.problem.byte_stored > slots.bench.free_byte():
+    most_s, has_room = SHARE * visit.budget_s, 3 * slots.problem.byte_stored <= slots.bench.free_byte()
+    if not has_room or (not visit.first and random.random() > LATER):
         return ""
     drawn = random.randrange(len(slots.calls))
-    for slot, poisoned in ((drawn, False), (turns.last[0], True)) if first else ((drawn, False),):
-        if why := _changed_in_place(slots, clock, turns, slot, poisoned, SHARE * budget_s / launch_s):
+    for slot, poisoned in ((drawn, False), (turns.last[0], True)) if visit.first else ((drawn, False),):
+        if why := _changed_in_place(slots, clock, turns, slot, poisoned, most_s / launch_s):
             return why
-    if not first or clock.name != "host" or launch_s > SHARE * budget_s:
+    if not visit.first or clock.name != "host" or launch_s > most_s:
         return ""
-    return _kept_by_content(slots, drawn, SHARE * budget_s)
+    return _kept_by_content(slots, drawn, most_s)
 
 
 def _changed_in_place(
@@ -72,7 +70,7 @@ def _changed_in_place(
     """What is wrong with a launch of this slot right after part of its inputs has changed."""
     inputs = slots.inputs[slot]
     with put_back(inputs) as before:
-        if not any(map(_changeable, inputs)):
+        if not any(map(_thirds, inputs)):
             return ""
 
         def change() -> None:
@@ -164,30 +162,27 @@ def _alike(slots: BufferRing, written: Tensors, before: Tensors) -> bool:
 
 
 def _thirds(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """(the middle third, the first third) along the first axis that has three; None if none has.
+    """(the middle third, the first third) along the first axis that has three; None if it may not change.
 
-    Views that do not share the tensor's count of changes, by which a kernel could know of one.
+    Wide integers may not: they are indices, which mean something where they are. The views do not share the
+    tensor's count of changes, by which a kernel could know of one.
     """
-    if (axis := next((at for at, size in enumerate(tensor.shape) if size > 2), None)) is None:
+    axis = next((at for at, size in enumerate(tensor.shape) if size > 2), None)
+    if axis is None or not (tensor.is_floating_point() or tensor.itemsize == 1):
         return None
     third = tensor.shape[axis] // 3
     return tensor.data.narrow(axis, third, third), tensor.data.narrow(axis, 0, third)
 
 
-def _changeable(tensor: torch.Tensor) -> bool:
-    """Whether it may get other numbers; wide integers are indices, which mean something where they are."""
-    return _thirds(tensor) is not None and (tensor.is_floating_point() or tensor.itemsize == 1)
-
-
 def _change(tensor: torch.Tensor) -> None:
     """Give the numbers in its middle other ones of its own, if it may have others."""
-    if _changeable(tensor) and (parts := _thirds(tensor)):
+    if parts := _thirds(tensor):
         parts[0].copy_(parts[1])
 
 
 def _only_changed(tensor: torch.Tensor, before: torch.Tensor) -> bool:
     """Whether nothing but `_change` changed it; its middle is put back."""
-    if _changeable(tensor) and (parts := _thirds(tensor)) and (middle := _thirds(before)):
+    if (parts := _thirds(tensor)) and (middle := _thirds(before)):
         if not same(*parts):
             return False
         parts[0].copy_(middle[0])

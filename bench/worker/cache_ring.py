@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,9 +100,7 @@ class Arena:
         self.data = data
         self.device, self.dtype, self.seed, self.first_byte = device, dtype, seed, first_byte
         self._memory = torch.empty(0, dtype=dtype, device=device)
-        self._filled = 0
-        self._reserved = 0
-        self._used = 0
+        self._filled = self._reserved = self._used = 0
 
     @property
     def byte(self) -> int:
@@ -171,9 +170,8 @@ class RingSampler:
             edges = [round(i * ring / parts) for i in range(parts + 1)]
             groups = [list(calls[a:b]) for a, b in itertools.pairwise(edges)]
         self.sizes = [len(group) for group in groups]
-        self.batches = [
-            clock.batch(group, flushed and i == 0, cold=ring > 1) for i, group in enumerate(groups)
-        ]
+        made = partial(clock.batch, cold=ring > 1)
+        self.batches = [made(group, flushed and i == 0) for i, group in enumerate(groups)]
         self._next = 0
         self.visited = 0
         """Number of slots that have run, from the first on."""

@@ -90,13 +90,12 @@ def judged(
 ) -> tuple[float, float]:
     """(relative error, tolerance) of the output with the largest ratio of the two; it is right up to 1.
 
-    ValueError as `relative_errors`, and if a tolerance is no finite number: every result would be within it.
+    ValueError as `relative_errors`, if there are not as many tolerances, and if one is no finite number:
+    every result would be within it.
     """
     errors = relative_errors(operator, problem, inputs, outputs)
     allowed = operator.tolerance(problem, implementation)
     each = [allowed] * len(errors) if isinstance(allowed, float | int) else list(allowed)
-    if len(each) != len(errors):
-        raise ValueError(f"{len(each)} tolerances for {len(errors)} outputs")
     if not all(map(math.isfinite, each)):
         raise ValueError(f"a tolerance of {', '.join(map(str, each))} says nothing about the result")
     return max(zip(errors, each, strict=True), key=of_tolerance)

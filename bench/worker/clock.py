@@ -14,7 +14,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -104,21 +105,11 @@ class HostClock(Clock):
     whole_turns = False
     most_launches = 100_000
 
-    def __init__(self, flush: Callable[[], None]) -> None:
-        """`flush` evicts the last-level cache."""
-        super().__init__(flush)
-        steps = []
-        for _ in range(100):
-            first = last = time.perf_counter_ns()
-            while last == first:
-                last = time.perf_counter_ns()
-            steps.append(last - first)
-        self._step_s = min(steps) * 1e-9
-
-    @property
+    @cached_property
     def resolution_s(self) -> float:
         """The smallest step of the counter."""
-        return self._step_s
+        read = [time.perf_counter_ns() for _ in range(1000)]
+        return min((b - a for a, b in pairwise(read) if b > a), default=1) * 1e-9
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
         """A loop over the calls; keeps the outputs of the last one."""
@@ -127,13 +118,19 @@ class HostClock(Clock):
         def run() -> tuple[float, list[Any]]:
             if flushed:
                 self.flush()
-            written = None
             begin = time.perf_counter_ns()
-            for call in calls:
-                written = call()
-            return (time.perf_counter_ns() - begin) * 1e-9, [written]
+            written = _in_order(calls)
+            return (time.perf_counter_ns() - begin) * 1e-9, written
 
         return Batch(run)
+
+
+def _in_order(calls: Calls) -> list[Any]:
+    """The outputs of the last call, after all have run."""
+    written = None
+    for call in calls:
+        written = call()
+    return [written]
 
 
 EVENT_STEP_S = 0.5e-6
@@ -164,14 +161,9 @@ class _CudaClock(Clock):
         return self._blocking.late
 
     @property
-    @abstractmethod
-    def start_s(self) -> float:
-        """Seconds between two events that no launch accounts for; measured on first use."""
-
-    @property
     def resolution_s(self) -> float:
         """Seconds by which a sample may be off. `start_s` is not subtracted: a sample is long."""
-        return max(EVENT_STEP_S, self.start_s)
+        return max(EVENT_STEP_S, self.start_s or 0.0)
 
     def _between_events(self, queue: Callable[[], list[Any]], flushed: bool, cold: bool = False) -> Batch:
         blocked = BlockedBatch(self._blocking, queue, self.now)
@@ -212,14 +204,7 @@ class StreamClock(_CudaClock):
         calls = tuple(calls)
         if len(calls) > self.most_launches:
             raise ValueError(f"{len(calls)} launches do not fit the queue of {self.most_launches}")
-
-        def queue() -> list[Any]:
-            written = None
-            for call in calls:
-                written = call()
-            return [written]
-
-        return self._between_events(queue, flushed, cold)
+        return self._between_events(partial(_in_order, calls), flushed, cold)
 
 
 class GraphClock(_CudaClock):
@@ -238,13 +223,10 @@ class GraphClock(_CudaClock):
         It is not measured when the clock is made: a failing capture would spoil each new process.
         CaptureError if it cannot be measured.
         """
-        single, many = (self.batch([self._tiny] * count, False) for count in (1, MANY))
+        single, many = (self.batch([lambda: self.cuda._sleep(1)] * count, False) for count in (1, MANY))
         pairs = [(single(), many()) for _ in range(STARTS)]
         single_s, many_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         return max(0.0, single_s - (many_s - single_s) / (MANY - 1))
-
-    def _tiny(self) -> None:
-        self.cuda._sleep(1)
 
     def batch(self, calls: Calls, flushed: bool, cold: bool = False) -> Batch:
         """The calls as a captured graph; keeps all outputs. CaptureError or torch.OutOfMemoryError if not.

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,10 +122,8 @@ def _launch(kernel: CustomKernel, problem: Problem, inputs: Tensors, outputs: Te
         except NotImplementedError as error:
             raise Unsupported(f"{place(error)}{cause(error)}") from error
         if not outputs and not isinstance(returned, torch.Tensor | tuple):
-            what = type(returned).__name__
-            raise BadKernel(
-                f"it returns {what}, no tensor; one that fills a tensor has a parameter called out"
-            )
+            what = f"it returns {type(returned).__name__}, no tensor"
+            raise BadKernel(f"{what}; one that fills a tensor has a parameter called out")
         return outputs or returned
 
     return Launch(call, outputs, configuration=kernel.configuration)
@@ -133,15 +132,13 @@ def _launch(kernel: CustomKernel, problem: Problem, inputs: Tensors, outputs: Te
 def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs: Tensors) -> Launch:
     """The launch whose call raises BadKernel if it writes elsewhere or its outputs have another form."""
     device, forms = inputs[0].device, forms_of_outputs(operator, problem, inputs)
-    sizes = [form.untyped_storage().nbytes() for form in forms if "out" in kernel.takes]
-    memories = [
-        torch.full((2 * GUARD_BYTE + size,), GUARD, dtype=torch.uint8, device=device) for size in sizes
-    ]
-    outputs = tuple(
-        memory[GUARD_BYTE:-GUARD_BYTE].view(form.dtype).as_strided(form.shape, form.stride())
-        for form, memory in zip(forms, memories, strict=False)
-    )
-    launch = _launch(kernel, problem, inputs, outputs)
+    memories, outputs = [], []
+    for form in forms if "out" in kernel.takes else ():
+        size = 2 * GUARD_BYTE + form.untyped_storage().nbytes()
+        memories.append(memory := torch.full((size,), GUARD, dtype=torch.uint8, device=device))
+        inner = memory[GUARD_BYTE:-GUARD_BYTE].view(form.dtype)
+        outputs.append(inner.as_strided(form.shape, form.stride()))
+    launch = _launch(kernel, problem, inputs, tuple(outputs))
 
     def call() -> torch.Tensor | Tensors:
         # What a kernel allocates and does not write must not hold an earlier right result.
@@ -155,10 +152,8 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
             for where, edge in (("before", memory[:GUARD_BYTE]), ("behind", memory[-GUARD_BYTE:])):
                 if changed := int((edge != GUARD).sum()):
                     raise BadKernel(f"it writes {changed} bytes {where} its output")
-        if text_of(outputs_of(written)) != text_of(forms):
-            raise BadKernel(
-                f"its output is {text_of(outputs_of(written))}; the operator's is {text_of(forms)}"
-            )
+        if (found := text_of(outputs_of(written))) != text_of(forms):
+            raise BadKernel(f"its output is {found}; the operator's is {text_of(forms)}")
         return written
 
     return replace(launch, call=call)
@@ -213,27 +208,20 @@ def awkward(
         is_hidden = shapes == others and "problem" not in kernel.takes
         if is_hidden or [*map(len, shapes)] != [*map(len, others)]:
             fixed.add(name)
-    kinds = dict.fromkeys(
-        tuple((name, getattr(problem, name)) for name in sorted(fixed)) for problem in problems
-    )
     varied: dict[Problem, None] = {}
-    for words in kinds:
-        for example in operator.examples:
-            with suppress(ValueError):  # such words do not go with every size
-                varied[operator.problem(**example.model_dump() | dict(words))] = None
+    for problem, example in product(problems, operator.examples):
+        with suppress(ValueError):  # such words do not go with every size
+            varied[operator.problem(**example.model_dump() | problem.model_dump(include=fixed))] = None
     return list(varied)
 
 
-def _shapes_beside(
-    operator: Operator, name: str, device: torch.device
-) -> tuple[list[torch.Size], list[torch.Size]]:
-    """Shapes of the inputs of an example, and of one where this number is one more; none if there is none."""
+def _shapes_beside(operator: Operator, name: str, device: torch.device) -> list[list[torch.Size]]:
+    """Shapes of the inputs of an example, and of one where this number is one more; unlike without one."""
     for example in operator.examples:
         with suppress(ValueError):  # the next number may not divide another one: try at another example
             more = operator.problem(**example.model_dump() | {name: getattr(example, name) + 1})
-            before, after = ([x.shape for x in inputs_of(operator, each, device)] for each in (example, more))
-            return before, after
-    return [], [torch.Size([0])]
+            return [[x.shape for x in inputs_of(operator, each, device)] for each in (example, more)]
+    return [[], [torch.Size([0])]]
 
 
 def inputs_of(operator: Operator, problem: Problem, device: torch.device) -> Tensors:
@@ -274,8 +262,8 @@ def example_file(operator: Operator, given: dict[str, Any], device: torch.device
     problem = operator.problem(**{**(alike or operator.examples)[0].model_dump(), **given})
     inputs = inputs_of(operator, problem, device)
     forms = forms_of_outputs(operator, problem, inputs)
-    names, axes = _names(operator, problem, len(inputs)), _axes(operator, problem, device)
-    described = [f"{text_of([x])}{axis}" for x, axis in zip((*inputs, *forms), axes, strict=True)]
+    names, axes = _names(operator, problem, len(inputs)), _axes(operator, problem, device) or repeat("")
+    described = [f"{text_of([x])}{axis}" for x, axis in zip((*inputs, *forms), axes, strict=False)]
     single = isinstance(operator.reference(problem, *inputs), torch.Tensor)
     types = ", ".join(str(form.dtype) for form in forms)
     return EXAMPLE.format(
@@ -298,7 +286,7 @@ def _names(operator: Operator, problem: Problem, count: int) -> list[str]:
 
 
 def _axes(operator: Operator, problem: Problem, device: torch.device) -> list[str]:
-    """` = [k, m]` of each input, then output: the parameters that are the lengths of its axes; or nothing.
+    """` = [k, m]` of each input, then output: the parameters that are the lengths of its axes; or none.
 
     They are found at sizes that are all different.
     """
@@ -307,12 +295,8 @@ def _axes(operator: Operator, problem: Problem, device: torch.device) -> list[st
     try:
         other = operator.problem(**problem.model_dump() | different)
     except ValueError:  # a size that is no multiple of another one
-        other, different = problem, {}
-    inputs = inputs_of(operator, other, device)
+        return []
     of_length = {length: name for name, length in different.items()}
-    return [
-        f" = [{', '.join(of_length.get(length, str(length)) for length in tensor.shape)}]"
-        if different
-        else ""
-        for tensor in (*inputs, *forms_of_outputs(operator, other, inputs))
-    ]
+    inputs = inputs_of(operator, other, device)
+    shapes = [tensor.shape for tensor in (*inputs, *forms_of_outputs(operator, other, inputs))]
+    return [f" = [{', '.join(of_length.get(length, str(length)) for length in shape)}]" for shape in shapes]

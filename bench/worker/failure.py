@@ -45,9 +45,7 @@ def failure(error: Exception) -> dict[str, Any]:
         return {"status": error.status, "reason": str(error), "stuck": error.kernel}
     if short := out_of_memory(error):
         return {"status": "out_of_memory", "reason": first_line(short)}
+    reason = str(error) if isinstance(error, BadKernel) else place(error) + cause(error)
     if type(error).__name__ == "FailOnRecompileLimitHit":
         reason = "torch.compile made too many variants of it and would have run it in eager mode"
-        return {"status": "error", "reason": reason}
-    if isinstance(error, BadKernel):
-        return {"status": "error", "reason": str(error)}
-    return {"status": "error", "reason": place(error) + cause(error)}
+    return {"status": "error", "reason": reason}

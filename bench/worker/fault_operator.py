@@ -17,18 +17,17 @@ FOR_EVER = 1 << 62
 """Cycles of a blocking kernel: some 70 years."""
 
 
-def _then(act: Callable[[torch.Tensor], None]) -> Callable[[Fault, torch.Tensor], Launch]:
+def then(act: Callable[[torch.Tensor], None]) -> Callable[[Fault, torch.Tensor], Launch]:
     """An implementation that negates x [length] and then calls `act` with the result y [length]."""
 
     def build(problem: Fault, x: torch.Tensor) -> Launch:
         y = torch.empty_like(x)
 
-        def call() -> torch.Tensor:
+        def run() -> None:
             torch.neg(x, out=y)
             act(y)
-            return y
 
-        return Launch(call, (y,))
+        return Launch.of(run, (y,))
 
     return build
 
@@ -59,10 +58,10 @@ OPERATOR = Operator(
     inputs=lambda problem, uniform: (uniform(problem.length),),
     reference=lambda problem, x: -x.double(),
     implementations={
-        "good": _then(lambda y: None),
-        "illegal": _then(_illegal),
-        "hang": _then(_hang),
-        "kill": _then(_kill),
+        "good": then(lambda y: None),
+        "illegal": then(_illegal),
+        "hang": then(_hang),
+        "kill": then(_kill),
     },
     tolerance=lambda problem, implementation: 0.0,
     examples=[Fault(dtype="float32", length=1024)],

@@ -23,8 +23,7 @@ class _KernelNode(ctypes.Structure):
 
     _fields_ = (
         ("func", ctypes.c_void_p),
-        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z")),
-        *((name, ctypes.c_uint) for name in ("block_x", "block_y", "block_z")),
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")),
         ("shared_byte", ctypes.c_uint),
         ("parameters", ctypes.c_void_p),
         ("extra", ctypes.c_void_p),

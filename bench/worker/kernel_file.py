@@ -72,10 +72,8 @@ def _in_front(beside: Sequence[str]) -> Iterator[None]:
     path = sys.path.copy()
     installed = [each for each in path if not _is_checkout(Path(each or ".")) and each not in _FOLDERS]
     of_others = [name for name, module in sys.modules.items() if "." not in name and _is_of_a_kernel(module)]
-    ahead = {
-        *(name for name in OURS if _is_theirs(name, [*beside, *installed])),
-        *(name for name in of_others if _is_theirs(name, beside)),
-    }
+    ahead = {name for name in OURS if _is_theirs(name, [*beside, *installed])}
+    ahead |= {name for name in of_others if _is_theirs(name, beside)}
 
     def named() -> list[str]:
         return [name for name in sys.modules if name.partition(".")[0] in ahead]

@@ -20,22 +20,19 @@ class Memory:
         """`cuda` is torch.cuda, or a simulation of it."""
         self._cuda = cuda
 
-    def _allocated(self) -> int:
-        return int(self._cuda.memory_allocated())
-
     def kept_by(self, build: Callable[[], T]) -> tuple[T, int]:
         """What `build` returns, and the bytes that it has allocated and not freed."""
-        before = self._allocated()
+        before = self._cuda.memory_allocated()
         built = build()
-        return built, self._allocated() - before
+        return built, int(self._cuda.memory_allocated() - before)
 
     def raised_by(self, call: Callable[[], object]) -> int:
         """Bytes that `call` adds to those at most while it runs, what it returns included."""
         self._cuda.reset_peak_memory_stats()
-        before = self._allocated()
+        before = self._cuda.memory_allocated()
         written = call()
         self._cuda.synchronize()
-        raised = int(self._cuda.max_memory_allocated()) - before
+        raised = int(self._cuda.max_memory_allocated() - before)
         del written
         return raised
 

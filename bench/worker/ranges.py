@@ -39,12 +39,8 @@ def wider(slots: BufferRing) -> Iterator[tuple[str, tuple[float, float]]]:
     each = [given] * len(usual) if isinstance(given, float | int) else list(given)
     unit = UNIT_ROUNDOFF.get(slots.problem.dtype, FLOAT32)
     of_type = unit / min(unit, FLOAT32)  # 16-bit types are computed in float32, whose units `_worth` counts
-    roundings = [
-        max(LEAST_ROUNDINGS, share / (of_type * worth / scale if worth and scale else math.inf))
-        if share
-        else 0
-        for share, (worth, scale) in zip(each, usual, strict=True)
-    ]
+    worths = [of_type * worth / scale if worth and scale else math.inf for worth, scale in usual]
+    roundings = [max(LEAST_ROUNDINGS, s / worth) if s else 0 for s, worth in zip(each, worths, strict=True)]
     for data in BEYOND:
         wide = BufferRing(slots.bench, slots.operator, slots.implementation, slots.problem, 1, data)
         outputs = wide.written_over_poison()

@@ -88,9 +88,8 @@ class CudaTelemetry:
             if spent_j > 0 and window_s >= REFRESH_S:
                 facts["energy_j"] = spent_j
                 facts["power_w"] = spent_j / window_s
-        facts["memory_clock_hz"] = self._gpu.scaled(
-            "nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_MEM
-        )
+        memory = self._gpu.nvml.NVML_CLOCK_MEM
+        facts["memory_clock_hz"] = self._gpu.scaled("nvmlDeviceGetClockInfo", 1e6, memory)
         facts["temperature_c"] = self._gpu.temperature_c()
         # An idle link trains down to save power, so it is read after work.
         facts["pcie_generation"] = self._gpu.ask("nvmlDeviceGetCurrPcieLinkGeneration")
@@ -105,10 +104,8 @@ class CudaTelemetry:
 
         Call it while the kernel runs or just after: an idle GPU is always light.
         """
-        power_w = self._power_w()
-        if power_w is None or self._limit_w is None:
-            return False
-        return power_w < LIGHT * self._limit_w and self._limits() == ""
+        power_w, limit_w = self._power_w(), self._limit_w or 0.0
+        return power_w is not None and power_w < LIGHT * limit_w and self._limits() == ""
 
     def clock_hz(self) -> float | None:
         """SM clock now, hertz; None if unknown."""
@@ -154,10 +151,7 @@ def counter_fields(driver: str) -> dict[int, str]:
 
 
 def held_shares(
-    before_ns: Mapping[int, float],
-    after_ns: Mapping[int, float],
-    columns: Mapping[int, str],
-    window_s: float,
+    before_ns: Mapping[int, float], after_ns: Mapping[int, float], columns: Mapping[int, str], window_s: float
 ) -> dict[str, float]:
     """Column -> share of the window in which this reason held the clock: 0 to 1.
 
@@ -165,9 +159,8 @@ def held_shares(
     that stepped back or exceeds the window was reset or is no time, and is ignored.
     """
     shares: dict[str, float] = {}
-    for field, column in columns.items():
-        if field not in before_ns or field not in after_ns:
-            continue
+    for field in before_ns.keys() & after_ns.keys():
+        column = columns[field]
         held_s = (after_ns[field] - before_ns[field]) * 1e-9
         if 0 <= held_s <= window_s + REFRESH_S:
             share = min(1.0, held_s / max(window_s, 1e-9))

@@ -51,11 +51,8 @@ ELEMENTWISE = (
     "silu_backward", "_amp_foreach_non_finite_check_and_unscale_",
 )  # fmt: skip
 """Everything else that computes, sums of biases' gradients and copies among it; views do not."""
-_CLASS = {
-    **{f"aten::{name}": "contraction_s" for name in CONTRACTION},
-    **{f"aten::{name}": "normalization_s" for name in NORMALIZATION},
-    **{f"aten::{name}": "elementwise_s" for name in ELEMENTWISE},
-}
+_NAMES = dict(zip(COLUMNS, (CONTRACTION, NORMALIZATION, ELEMENTWISE), strict=True))
+_CLASS = {f"aten::{name}": column for column, names in _NAMES.items() for name in names}
 _TRITON = {"triton_poi": "elementwise_s", "triton_per": "normalization_s", "triton_red": "normalization_s"}
 """Beginnings of the names of Inductor's kernels: pointwise, and reductions kept or looped."""
 _BACKWARD = "autograd::engine::evaluate_function: "
@@ -67,10 +64,8 @@ def seconds(calls: Sequence[Callable[[], Any]], on_gpu: bool) -> dict[str, Any]:
     Empty for a compiled launch on a CPU, whose loops are no operators, and where kernels of more than 5 %
     of the time belong to no class.
     """
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if on_gpu:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profile:
+    known = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[known.CPU, *([known.CUDA] if on_gpu else [])]) as profile:
         for call in calls[:CALLS]:
             with torch.profiler.record_function(_CALL):
                 call()
@@ -90,21 +85,18 @@ def by_class(events: Sequence[Any], on_gpu: bool) -> dict[str, Any]:
         if place := bisect_right(begins, event.time_range.start):
             spent[place - 1][_class(event, normalizing)] += own * 1e-6
     known = {name: median(of_call[name] for of_call in spent) for name in COLUMNS}
-    total_s = 0.0
-    if on_gpu:
-        of_gpu = (event.self_device_time_total for event in events if event.device_type != DeviceType.CPU)
-        total_s = sum(of_gpu) * 1e-6 / len(begins)
     compiled = not on_gpu and any(event.name.startswith("Torch-Compiled Region") for event in of_cpu)
-    if compiled or not sum(known.values()) or (on_gpu and sum(known.values()) < LEAST_KNOWN * total_s):
+    of_gpu = (event.self_device_time_total for event in events if event.device_type != DeviceType.CPU)
+    least_s = LEAST_KNOWN * sum(of_gpu) * 1e-6 / len(begins) if on_gpu else 0.0
+    if compiled or not sum(known.values()) or sum(known.values()) < least_s:
         return {}
     return {**known, "parts_by": BY["cuda" if on_gpu else "cpu"]}
 
 
 def _class(event: Any, normalizing: set[int]) -> str:
     """The column to which an operator's own time belongs; empty if to none."""
-    mine = _CLASS.get(event.name) or next(
-        (column for start, column in _TRITON.items() if event.name.startswith(start)), ""
-    )
+    of_inductor = (column for start, column in _TRITON.items() if event.name.startswith(start))
+    mine = _CLASS.get(event.name) or next(of_inductor, "")
     if mine != "elementwise_s":
         return mine
     for parent in _ancestors(event):

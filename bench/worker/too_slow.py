@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from bench.worker.buffer_ring import BufferRing
     from bench.worker.clock import Clock
     from bench.worker.measure_case import Bench
+    from bench.worker.visit import Visit
+
+    Slots = Callable[[Problem, int], BufferRing]
 
 SMALL = 8
 """A small problem reaches a fraction of a large one's rate, down to one in so many (assumed)."""
@@ -30,21 +33,14 @@ class TooSlow(Exception):
     """The case cannot be measured within its limits; the message says why."""
 
 
-def probe(
-    bench: Bench,
-    clock: Clock,
-    slots: Callable[[Problem, int], BufferRing],
-    implementation: str,
-    problem: Problem,
-    launch_s: float,
-) -> None:
-    """Time a small problem of the kind; TooSlow if one launch of this one would take far over `launch_s`.
+def probe(bench: Bench, clock: Clock, slots: Slots, problem: Problem, visit: Visit) -> None:
+    """Time a small problem of the kind; TooSlow if a launch of this one would take far over `visit.launch_s`.
 
     The host's clock may clear a problem, as it counts the launch itself too. Only the clock by which the case
     will be timed may refuse it.
     """
-    small, most_s = problem.probe(), SMALL * launch_s
-    key = (problem.operator, implementation, problem.dtype)
+    small, most_s = problem.probe(), SMALL * visit.launch_s
+    key = (problem.operator, visit.implementation, problem.dtype)
     known = bench.probed_flop_per_s.get(key, 0.0)
     if problem.flop <= SMALL * small.flop or problem.flop <= most_s * known:
         return
@@ -60,7 +56,7 @@ def probe(
         raise TooSlow(
             f"{small} took {_two(readings_s)} s by the {clock.name} clock, {1e-9 * rate:.3g} GFLOP/s, so one "
             f"launch of this would take about {problem.flop / rate:.2g} s; "
-            f"the budget allows {launch_s:.2g} s"
+            f"the budget allows {visit.launch_s:.2g} s"
         )
 
 
