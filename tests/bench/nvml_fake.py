@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +28,25 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now_s
 
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+
+READINGS = {
+    "nvmlDeviceGetMemoryBusWidth": "bus_bit",
+    "nvmlDeviceGetSerial": "serial",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy_mj",
+    "nvmlDeviceGetPowerUsage": "usage_mw",
+    "nvmlDeviceGetEnforcedPowerLimit": "limit_mw",
+    "nvmlDeviceGetPowerManagementDefaultLimit": "default_limit_mw",
+    "nvmlDeviceGetMarginTemperature": "margin",
+    "nvmlDeviceGetCurrentClocksEventReasons": "bits",
+    "nvmlDeviceGetPersistenceMode": "persistence",
+    "nvmlDeviceGetEccMode": "ecc",
+    "nvmlDeviceGetMigMode": "mig",
+    "nvmlDeviceGetCudaComputeCapability": "capability",
+    "nvmlDeviceGetCurrPcieLinkGeneration": "pcie_generation",
+    "nvmlDeviceGetCurrPcieLinkWidth": "pcie_width",
+    "nvmlDeviceGetGpuMaxPcieLinkGeneration": "pcie_generation_most",
+}
+"""Functions that take a GPU alone, and the reading that each gives."""
 
 
 @dataclass
@@ -74,9 +92,7 @@ class FakeNvml:
     NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 1
     NVMLError = NVMLError
 
-    def __post_init__(self) -> None:
-        self.asked: list[str] = []
-        self.opened = 0
+    opened: int = 0
 
     def run(self, held_ns: dict[int, int], energy_mj: int = 0) -> None:
         """Let counters advance."""
@@ -105,7 +121,7 @@ class FakeNvml:
     def nvmlSystemGetDriverVersion(self) -> str | bytes:
         if not self.opened:
             raise NVMLError("Uninitialized")
-        return self._answer("driver", self.driver)  # type: ignore[no-any-return]
+        return self._answer("driver")
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         if uuid not in (self.uuid, self.mig_uuid):
@@ -117,84 +133,42 @@ class FakeNvml:
         return self.uuid
 
     def nvmlDeviceGetClockInfo(self, gpu: str, which: int) -> int:
-        return self._answer("clock", {1: self.sm_mhz, 2: self.memory_mhz}[which], gpu)  # type: ignore[no-any-return]
+        return self._answer({1: "sm_mhz", 2: "memory_mhz"}[which], gpu)
 
-    def nvmlDeviceGetMaxClockInfo(self, gpu: str, which: int) -> int:
-        return self._answer("max clock", {1: self.sm_mhz, 2: self.memory_mhz}[which], gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetMemoryBusWidth(self, gpu: str) -> int:
-        return self._answer("bus", self.bus_bit, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetSerial(self, gpu: str) -> str:
-        return self._answer("serial", self.serial, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: str) -> int:
-        return self._answer("energy", self.energy_mj, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetPowerUsage(self, gpu: str) -> int:
-        return self._answer("usage", self.usage_mw, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: str) -> int:
-        return self._answer("limit", self.limit_mw, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: str) -> int:
-        return self._answer("default limit", self.default_limit_mw, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetMarginTemperature(self, gpu: str) -> int:
-        return self._answer("margin", self.margin, gpu)  # type: ignore[no-any-return]
+    nvmlDeviceGetMaxClockInfo = nvmlDeviceGetClockInfo
 
     def nvmlDeviceGetTemperatureThreshold(self, gpu: str, which: int) -> int:
         assert which == self.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-        return self._answer("threshold", self.slowdown, gpu)  # type: ignore[no-any-return]
+        return self._answer("slowdown", gpu)
 
     def nvmlDeviceGetTemperature(self, gpu: str, sensor: int) -> int:
         assert sensor == self.NVML_TEMPERATURE_GPU
-        return self._answer("temperature", self.temperature, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: str) -> int:
-        return self._answer("events", self.bits, gpu)  # type: ignore[no-any-return]
+        return self._answer("temperature", gpu)
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: str) -> list[Any]:
-        pids = self._answer("processes", self.pids, gpu)
-        return [SimpleNamespace(pid=pid) for pid in pids]
-
-    def nvmlDeviceGetPersistenceMode(self, gpu: str) -> int:
-        return self._answer("persistence", self.persistence, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetEccMode(self, gpu: str) -> list[int]:
-        return self._answer("ecc", self.ecc, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetMigMode(self, gpu: str) -> list[int]:
-        return self._answer("mig", self.mig, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetCudaComputeCapability(self, gpu: str) -> tuple[int, int]:
-        return self._answer("capability", self.capability, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetCurrPcieLinkGeneration(self, gpu: str) -> int:
-        return self._answer("pcie generation", self.pcie_generation, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetCurrPcieLinkWidth(self, gpu: str) -> int:
-        return self._answer("pcie width", self.pcie_width, gpu)  # type: ignore[no-any-return]
-
-    def nvmlDeviceGetGpuMaxPcieLinkGeneration(self, gpu: str) -> int:
-        return self._answer("most pcie", self.pcie_generation_most, gpu)  # type: ignore[no-any-return]
+        return [SimpleNamespace(pid=pid) for pid in self._answer("pids", gpu)]
 
     def nvmlDeviceGetFieldValues(self, gpu: str, numbers: list[int]) -> list[Any]:
-        self._answer("fields", numbers, gpu)
+        fields = self._answer("fields", gpu)
         members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
         found = []
         for number in numbers:
-            kind, value = self.fields.get(number, (UNSIGNED_LONG_LONG, 0))
+            kind, value = fields.get(number, (UNSIGNED_LONG_LONG, 0))
             # As in a union, the members of other types hold rubbish.
             union = {name: -1 for name in members} | ({members[kind]: value} if kind < len(members) else {})
-            wrong = 0 if number in self.fields else NOT_SUPPORTED
+            wrong = 0 if number in fields else NOT_SUPPORTED
             one = {"fieldId": number, "nvmlReturn": wrong, "valueType": kind}
             found.append(SimpleNamespace(**one, value=SimpleNamespace(**union)))
         return found
 
-    def _answer(self, name: str, value: Any, gpu: str | None = None) -> Any:
-        self.asked.append(name)
+    def __getattr__(self, name: str) -> Any:
+        if name not in READINGS:
+            raise AttributeError(name)
+        return partial(self._answer, READINGS[name])
+
+    def _answer(self, reading: str, gpu: str | None = None) -> Any:
         assert gpu in (None, self.uuid), "asked about a device that is not the GPU"
+        value = getattr(self, reading)
         if value is None or (self.lost and gpu is not None):
             raise NVMLError("Not Supported")
         return value

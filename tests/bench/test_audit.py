@@ -36,12 +36,6 @@ def reuses(x):
     torch.sub(x, x.amax(1, keepdim=True), out=y).exp_()
     return y.div_(y.sum(1, keepdim=True))
 
-def by_address(x):
-    key = (x.data_ptr(), x.shape)
-    if key not in kept:
-        kept[key] = torch.softmax(x, 1)
-    return kept[key]
-
 def by_object(x, out):
     key = (id(x), x._version)
     if key not in kept:
@@ -69,17 +63,10 @@ def once(x, out):
     if out.isnan().any():
         torch.softmax(x, 1, out=out)
 
-def where_poisoned(x, out):
-    if out[-1, -1].isnan():
-        torch.softmax(x, 1, out=out)
-
 def every_third(x, out):
     calls[0] += 1
     if calls[0] % 3 == 0 or out[0, 0].isnan():
         torch.softmax(x, 1, out=out)
-
-def in_a_thread(x, out):
-    threading.Thread(target=lambda: [torch.softmax(x, 1, out=out) for _ in range(300)]).start()
 
 def later(x, out):
     while last:
@@ -114,15 +101,12 @@ def scribbles(x):
 HONEST = ("right", "fills", "waits", "reuses")
 NO_WORK = "escaped no time for no work: relative error .* had changed in place"
 REFUSED = {
-    "by_address": NO_WORK,
     "by_object": NO_WORK,
     "by_fingerprint": NO_WORK,
     "by_content": r"escaped no time for no work: a launch takes \d.* it keeps results",
     "once": NO_WORK,
-    "where_poisoned": NO_WORK,
     "every_third": "escaped no time for no work: (relative error|launches with the same inputs)",
     # What another thread writes may be there when a first launch is checked, or not.
-    "in_a_thread": "(escaped no time for no work|wrong).*",
     "later": "(escaped no time for no work|wrong).*",
     "ahead": NO_WORK,
     "goes_on": r"escaped no time for no work: its thread .* goes on computing",

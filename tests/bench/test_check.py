@@ -72,12 +72,9 @@ def test_each_output_is_held_to_its_own_tolerance() -> None:
     assert found(2 * x, x)[0] == 0 and found(2 * x, x * math.nan)[0] == math.inf
     allowed[1] = 0.0
     assert found(2 * x * 1.001, x * 1.000001)[1] == 0
-    for wrong, says in (
-        ([1e-2, math.nan], "a tolerance of 0.01, nan says nothing about the result"),
-        ([1e-2, 1e-5, 1.0], "3 tolerances for 2 outputs"),
-    ):
+    for wrong in ([1e-2, math.nan], [1e-2, math.inf], [1e-2, 1e-5, 1.0]):
         allowed[:] = wrong
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=r"says nothing about the result|longer"):
             found(2 * x, x)
 
 
@@ -92,12 +89,11 @@ def test_no_result_is_right_against_a_reference_that_is_not_finite(bad: float) -
         relative_errors(operator, problem, (x,), (2 * x,))
 
 
-@pytest.mark.parametrize("allowed", [math.nan, math.inf])
-def test_no_result_is_right_by_a_tolerance_that_is_no_number(allowed: float) -> None:
-    problem, (x,) = Doubling(dtype="float32", size=3), (torch.rand(3),)
-    operator = replace(doubling(SimulatedCuda()), tolerance=lambda problem, implementation: (allowed,))
-    with pytest.raises(ValueError, match=f"a tolerance of {allowed} says nothing about the result"):
-        judged(operator, "good", problem, (x,), (2 * x,))
+def test_where_the_right_answer_is_zero_the_error_is_absolute() -> None:
+    operator = replace(doubling(SimulatedCuda()), reference=lambda problem, x: torch.zeros(3).double())
+    problem, x = Doubling(dtype="float32", size=3), torch.zeros(3)
+    assert relative_errors(operator, problem, (x,), (x,)) == [0.0]
+    assert relative_errors(operator, problem, (x,), (x - 1e-3,)) == pytest.approx([1e-3])
 
 
 def test_an_error_that_is_no_number_is_not_within_a_tolerance() -> None:

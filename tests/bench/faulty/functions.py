@@ -4,36 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import stat
-from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from kernels.faulty.problem import Faulty
 
-from bench.spec import Launch, Operator, Uniform
-
-OFTEN = 20
-
-
-def misbehaving(act: Callable[[torch.Tensor], None]) -> Callable[[Faulty, torch.Tensor], Launch]:
-    """An implementation that negates x and then does what `act` does, given y."""
-
-    def build(problem: Faulty, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
-
-        def call() -> torch.Tensor:
-            torch.neg(x, out=y)
-            act(y)
-            return y
-
-        return Launch(call, (y,))
-
-    return build
-
-
-def good(y: torch.Tensor) -> None:
-    pass
+from bench.worker.fault_operator import OPERATOR as FAULT
+from bench.worker.fault_operator import then
 
 
 def chatty(y: torch.Tensor) -> None:
@@ -54,10 +32,6 @@ def segfault(y: torch.Tensor) -> None:
     ctypes.string_at(0)
 
 
-def kill(y: torch.Tensor) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def raises(y: torch.Tensor) -> None:
     raise RuntimeError("at 3:4:\n    tl.dot(a, b)\nno tile fits")
 
@@ -70,50 +44,11 @@ def wrong(y: torch.Tensor) -> None:
     y[-1] += 0.5
 
 
-def later() -> Callable[[torch.Tensor], None]:
-    calls = 0
-
-    def act(y: torch.Tensor) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > OFTEN:
-            y[-1] += 0.5
-
-    return act
-
-
-def nan(y: torch.Tensor) -> None:
-    y[0] = float("nan")
-
-
-def nothing(problem: Faulty, x: torch.Tensor) -> Launch:
-    y = torch.empty_like(x)
-    return Launch(lambda: y, (y,))
-
-
-def hang(y: torch.Tensor) -> None:
-    while True:
-        pass
-
-
-def inputs(problem: Faulty, uniform: Uniform) -> tuple[torch.Tensor, ...]:
-    return (uniform(problem.length),)
-
-
-def reference(problem: Faulty, x: torch.Tensor) -> torch.Tensor:
-    return -x.double()
-
-
-ACTS = {
-    **{"good": good, "chatty": chatty, "scribble": scribble, "segfault": segfault},
-    **{"kill": kill, "raise": raises, "huge": huge, "wrong": wrong, "later": later(), "nan": nan},
-    "hang": hang,
-}
-OPERATOR = Operator(
+ACTS = {"chatty": chatty, "scribble": scribble, "segfault": segfault}
+ACTS |= {"raise": raises, "huge": huge, "wrong": wrong}
+OPERATOR = replace(
+    FAULT,
     problem=Faulty,
-    inputs=inputs,
-    reference=reference,
-    implementations={name: misbehaving(act) for name, act in ACTS.items()} | {"nothing": nothing},
-    tolerance=lambda problem, implementation: 0.0,
+    implementations={**FAULT.implementations, **{name: then(act) for name, act in ACTS.items()}},
     examples=[Faulty(dtype="float32", length=7)],
 )

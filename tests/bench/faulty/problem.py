@@ -2,39 +2,20 @@
 
 from typing import ClassVar
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation
+from bench.worker.fault import Fault
 
-FAULTS = (
-    *("good", "chatty", "scribble", "segfault", "kill", "raise", "huge", "wrong", "later", "nan"),
-    *("nothing", "hang"),
-)
+FAULTS = ("good", "chatty", "scribble", "segfault", "kill", "raise", "huge", "wrong")
 """What they do: operator.py, called functions.py where it lies in tests/."""
 
 
-class Faulty(Problem):
+class Faulty(Fault):
     """y = -x of `length` values."""
 
     operator: ClassVar[str] = "faulty"
     implementations: ClassVar[tuple[Implementation, ...]] = tuple(
         Implementation(name, "misbehaves", devices=("cpu",), dtypes={"float32": (0, 0)}) for name in FAULTS
     )
-
-    length: int
-
-    @property
-    def flop(self) -> int:
-        """One for each value."""
-        return self.length
-
-    @property
-    def byte_read(self) -> int:
-        """x."""
-        return 4 * self.length
-
-    @property
-    def byte_written(self) -> int:
-        """y."""
-        return 4 * self.length
 
 
 PROBLEM = Faulty
