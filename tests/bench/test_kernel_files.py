@@ -192,7 +192,7 @@ def test_what_is_timed_is_compiled_for_its_own_size(name: str, tmp_path: Path, b
     for length in range(3, 12 if name == "static" else 5):
         assert asked(bench, tmp_path / "mine.py", length=length) == "ok"
     for length in (64, 65) if name == "usual" else (64,):
-        assert asked(bench, tmp_path / "mine.py", 64, length, launch_s=1.0) == "ok"
+        assert asked(bench, tmp_path / "mine.py", 64, length, launch_s=60.0) == "ok"
     (module,) = (
         each for each in list(sys.modules.values()) if each.__dict__.get("__file__") == f"{tmp_path}/mine.py"
     )
@@ -203,5 +203,5 @@ def test_what_is_timed_is_compiled_for_its_own_size(name: str, tmp_path: Path, b
 @pytest.mark.parametrize("name", EAGER)
 def test_eager_mode_that_nobody_asked_for_is_an_error(name: str, tmp_path: Path, bench: Bench) -> None:
     written(tmp_path, mine=BODY + EAGER[name])
-    said = [asked(bench, tmp_path / "mine.py"), asked(bench, tmp_path / "mine.py", 64, 64, launch_s=1.0)]
+    said = [asked(bench, tmp_path / "mine.py"), asked(bench, tmp_path / "mine.py", 64, 64, launch_s=60.0)]
     assert any(re.match("error torch.compile .* in eager mode", each) for each in said), said
