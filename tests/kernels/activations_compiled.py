@@ -14,10 +14,8 @@ from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
 from kernels.activations.problem import Activation, Direction, Function
 from tests.kernels.compiled import (
     CAPABILITIES,
-    Family,
     Form,
     Promise,
-    everywhere,
     launched,
     length_faults,
     narrow_faults,
@@ -56,11 +54,11 @@ def form(
     """Whole blocks, or so many elements; of masked blocks neither widths nor instructions are promised."""
     problem = Activation(function=function, direction=direction, n=ragged or tile.block, dtype=dtype)
     (call,) = launched(launch_with(tile, problem, *without_memory(problem)))
-    element = 0 if ragged else tile.block // (32 * tile.warps)
     promises: list[Promise] = [resource_faults, partial(narrow_faults, narrow=None if ragged else 0)]
     if not ragged and tile == USUAL:
+        element = tile.block // (32 * tile.warps)
         promises.append(partial(length_faults, element=element, most=MOST[function, direction]))
-    return Form(f"{problem} {tile}", call, tuple(promises), capabilities, element=element)
+    return Form(f"{problem} {tile}", call, tuple(promises), capabilities)
 
 
 def chosen() -> Iterator[Form]:
@@ -78,14 +76,4 @@ def chosen() -> Iterator[Form]:
     yield form("gelu", "backward", "float32", USUAL, CAPABILITIES, ragged=2**31 + 9)
 
 
-def every() -> Iterator[Form]:
-    """All that the tuner may try, in both forms."""
-    for direction, function, dtype, tile in itertools.product(
-        get_args(Direction), get_args(Function), DTYPES, CANDIDATES
-    ):
-        yield form(function, direction, dtype, tile)
-        if tile.block <= 2048:  # see `candidates`
-            yield form(function, direction, dtype, tile, ragged=9)
-
-
-FAMILIES = {"activations": Family(chosen, lambda: everywhere(every()))}
+FAMILIES = {"activations": chosen}

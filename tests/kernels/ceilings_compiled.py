@@ -22,7 +22,7 @@ from kernels.latency import chasing
 from kernels.latency.problem import Latency
 from kernels.stream import copying
 from kernels.stream.problem import Stream
-from tests.kernels.compiled import Built, Family, Form, launched, resource_faults, without_memory
+from tests.kernels.compiled import Built, Form, launched, resource_faults, without_memory
 
 LENGTHS = {"i32": 1 << 20, "i64": 1 << 31}
 """Of fewer elements than 2^31, and of more."""
@@ -98,8 +98,4 @@ def chase_faults(built: Built) -> list[str]:
     return ["no loads"] if built.program and not built.count("LDG") else []
 
 
-FAMILIES: dict[str, Family] = {
-    "stream": Family(copies, copies),
-    "fma": Family(chains, chains),
-    "latency": Family(chases, chases),
-}
+FAMILIES = {"stream": copies, "fma": chains, "latency": chases}

@@ -1,8 +1,7 @@
 """Compile a Triton kernel for any NVIDIA GPU on a machine without one, and read what came out.
 
 Registers, spills, shared memory and instructions are facts of the compiled program, so a tuning list can
-be held to them before it ever meets a device. compile_table.py prints them. Must run without
-TRITON_INTERPRET.
+be held to them before it ever meets a device. Must run without TRITON_INTERPRET.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -25,7 +24,6 @@ from triton.runtime.jit import JITFunction, mangle_type
 
 from bench.spec import Dtype, Launch, Problem
 from kernels.tensors import inputs, stored_dtype
-from tests.kernels.listing import Line, listing
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
     70: 96 * 1024,
@@ -43,6 +41,16 @@ CAPABILITIES = (70, 80, 90, 100)
 """The architectures that kernels are compiled for, unless they need or lack something."""
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+
+class Line(NamedTuple):
+    """One instruction."""
+
+    address: int
+    name: str
+    """In full: `LDG.E.128`."""
+    target: int | None
+    """The address that a branch goes to."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +98,6 @@ class Built:
             return self.sized({"ld": "LDG", "st": "STG"}[what], "128")
         return len(re.findall(rf"\b{what}\.global\S*\.(?:v4\.b32|v2\.b64)", self.ptx))
 
-    def per_element(self, element: int) -> float:
-        """SASS instructions for each of so many elements, padding left out."""
-        return sum(n for name, n in self.instructions.items() if not name.startswith("NOP")) / element
-
 
 Promise = Callable[[Built], list[str]]
 """What breaks it, as phrases; empty if it is kept."""
@@ -107,15 +111,8 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The kernel's, with what it is cut into and its warps: `normalize 4x1024 w4`."""
-        sizes = [self.arguments[name] for name in _CUT if name in self.arguments]
-        cut = "x".join(map(str, sizes)) + f" w{self.arguments.get('num_warps', 4)}"
-        blocks = self.arguments.get("num_ctas", 1)
-        return f"{self.kernel.fn.__name__} {cut}" + (f" c{blocks}" if blocks > 1 else "")
-
-
-_CUT = ("ROWS", "BLOCK", "COLUMNS", "CHUNKS", "CHUNK", "SIDE")
-"""Compile-time arguments of our kernels that say how large a part of the data a program takes."""
+        """The kernel's."""
+        return str(self.kernel.fn.__name__)
 
 
 @dataclass(frozen=True)
@@ -123,45 +120,16 @@ class Form:
     """A kernel as it is launched, and what is promised of its compiled form."""
 
     name: str
-    """As the table shows it: kernel, problem, configuration."""
+    """Kernel, problem, configuration."""
     call: Call
     promises: tuple[Promise, ...]
     capabilities: tuple[int, ...] = CAPABILITIES
     """Compute capabilities that it is compiled for; 90 means 9.0."""
-    least: int = 70
-    """Lowest compute capability that has what the kernel needs."""
-    element: int = 0
-    """Elements of one thread in a straight-line kernel; 0 where instructions per element mean nothing."""
-    slow: bool = False
-    """Whether it takes ten seconds and more to compile: more than an ordinary run of tests has for it."""
 
-    def compiled(self, capability: int) -> Built:
-        """Compile and disassemble; Triton's own errors pass through."""
-        return compile_call(self.call, capability)
-
-    def faults(self, built: Built) -> list[str]:
-        """What breaks a promise, as phrases; empty if nothing does."""
+    def faults(self, capability: int) -> list[str]:
+        """What breaks a promise once it is compiled, as phrases; Triton's own errors pass through."""
+        built = compile_call(self.call, capability)
         return [phrase for promise in self.promises for phrase in promise(built)]
-
-
-class Family(NamedTuple):
-    """The compilations of a family of kernels."""
-
-    chosen: Callable[[], Iterable[Form]]
-    """A sample: every configuration in some form."""
-    every: Callable[[], Iterable[Form]]
-    """All that may ever be compiled."""
-
-    @classmethod
-    def of(cls, chosen: Callable[[], Iterable[Form]]) -> Family:
-        """These, and as `every` each of them for every architecture that has what it needs."""
-        return cls(chosen, lambda: everywhere(chosen()))
-
-
-def everywhere(forms: Iterable[Form]) -> Iterator[Form]:
-    """Each of them, by its name once, for every architecture that has what it needs."""
-    for form in {form.name: form for form in forms}.values():
-        yield replace(form, capabilities=tuple(one for one in CAPABILITIES if one >= form.least))
 
 
 def without_memory(problem: Problem) -> tuple[torch.Tensor, ...]:
@@ -193,13 +161,13 @@ PARKED_ANYWHERE_BYTE = 8
 """What any kernel may put aside: two registers, as Hopper's masked tile of 128 x 16 with six stages does."""
 
 
-def resource_faults(built: Built, *, parked_byte: int = 0, spills_in_loops: int = 0) -> list[str]:
+def resource_faults(built: Built, *, parked_byte: int = 0, in_loops: bool = False) -> list[str]:
     """What is spilled, and shared memory beyond the architecture's limit.
 
-    `parked_byte` of a thread's registers may be put aside outside of loops.
+    `parked_byte` of a thread's registers may be put aside, `in_loops` also there.
     """
     faults = []
-    spilled = built.spills_in_loops > spills_in_loops or built.stack_byte > parked_byte
+    spilled = (built.spills_in_loops and not in_loops) or built.stack_byte > parked_byte
     if spilled or (built.spills and not parked_byte):
         spills = f"{built.spills} spills, {built.spills_in_loops} in loops"
         faults.append(f"{spills}, {built.stack_byte} bytes of stack")
@@ -224,7 +192,7 @@ def narrow_faults(built: Built, *, loads: int = 1, stores: int = 1, narrow: int 
 
 def length_faults(built: Built, *, element: int, most: float) -> list[str]:
     """Whether there are more SASS instructions for each element on sm_90, padding left out."""
-    count = built.per_element(element)
+    count = sum(n for name, n in built.instructions.items() if not name.startswith("NOP")) / element
     if built.capability != 90 or not built.program or count <= most:
         return []
     return [f"{count} instructions an element, promised {most}"]
@@ -276,7 +244,7 @@ def fma_faults(dtype: Dtype, built: Built, *, alone: bool = False) -> list[str]:
     return [] if computed else [f"not computed by {fma}"]
 
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_OPTIONS = ("num_warps", "num_stages", "maxnreg")
 """Of a launch, what is Triton's and not the kernel's."""
 
 
@@ -287,35 +255,19 @@ def compile_call(call: Call, capability: int) -> Built:
     Raises what Triton's compiler raises.
     """
     kernel, arguments = call
-    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    names, constants = kernel.arg_names, {p.name for p in kernel.params if p.is_constexpr}
     constants |= {name for name, value in arguments.items() if value is None}
-    return build(
-        kernel,
-        {name: mangle_type(arguments[name]) for name in kernel.arg_names if name not in constants},
-        {name: arguments[name] for name in kernel.arg_names if name in constants},
-        capability,
-        {name: value for name, value in arguments.items() if name in _OPTIONS},
-    )
-
-
-def build(
-    kernel: Any,
-    arguments: Mapping[str, str],
-    constants: Mapping[str, Any],
-    capability: int,
-    options: Mapping[str, Any],
-) -> Built:
-    """The same of run-time arguments with their Triton types, compile-time ones, and Triton's options."""
-    signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
+    signature = {n: "constexpr" if n in constants else mangle_type(arguments[n]) for n in names}
     aligned = {
         (place,): [["tt.divisibility", 16]]
         for place, kind in enumerate(signature.values())
         if kind.startswith("*")
     }
+    given = {name: arguments[name] for name in names if name in constants}
     compiled = triton.compile(
-        ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
+        ASTSource(fn=kernel, signature=signature, constexprs=given, attrs=aligned),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_stages": 1} | dict(options),
+        options={"num_stages": 1} | {name: arguments[name] for name in _OPTIONS if name in arguments},
     )
     usage, program = _disassemble(compiled.asm["cubin"], capability)
     spilling = [line.address for line in program if line.name.startswith(("LDL", "STL"))]
@@ -346,3 +298,15 @@ def _disassemble(cubin: bytes, capability: int) -> tuple[dict[str, str], list[Li
             text=True,
         ).stdout
     return dict(re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", text)), listing(text)
+
+
+def listing(text: str) -> list[Line]:
+    """The instructions in cuobjdump's text."""
+    # A line of it: "/*0b10*/    @!P0 BRA 0x890 ;    /* 0x... */"
+    program = []
+    line = r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9x_.]*)\s*([^;]*?)\s*;"
+    for address, _, name, operands in re.findall(line, text, re.M):
+        target = re.search(r"\b0x([0-9a-f]+)$", operands) if name.startswith("BRA") else None
+        to = int(target[1], 16) if target else None
+        program.append(Line(int(address, 16), name, to))
+    return program

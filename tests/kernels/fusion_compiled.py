@@ -9,7 +9,6 @@ from kernels.fusion import stream
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import (
     CAPABILITIES,
-    Family,
     Form,
     Promise,
     launched,
@@ -42,7 +41,7 @@ def form(
     if wide and length >= configuration.block and problem.elements < 1 << 31:
         promises.append(partial(length_faults, element=element, most=MOST[chain]))
     promises += [narrow_faults] if wide else []
-    return Form(f"{problem} {configuration}", call, tuple(promises), capabilities, element=element)
+    return Form(f"{problem} {configuration}", call, tuple(promises), capabilities)
 
 
 def chosen() -> Iterator[Form]:
@@ -64,4 +63,4 @@ def chosen() -> Iterator[Form]:
     yield form("bias-gelu", "float16", some, 1 << 20, 4096, ON_90)  # beyond 2^31 elements
 
 
-FAMILIES = {"fusion": Family.of(chosen)}
+FAMILIES = {"fusion": chosen}

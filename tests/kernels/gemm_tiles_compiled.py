@@ -6,8 +6,6 @@ the limit, the architecture's matrix instruction used, and 16-byte loads whereve
 *In bulk*: nothing spilled, shared memory within what tma.py computes, the architecture's matrix
 instruction used and no other, operands brought and D taken away by bulk copies and by nothing else, and no
 matrix operand from registers (ptxas before 13.1 can overwrite those too early).
-
-Every form of the first takes half an hour on two cores, of the second an hour.
 """
 
 import itertools
@@ -27,7 +25,6 @@ from tests.kernels.compiled import (
     PARKED_BYTE,
     Built,
     Call,
-    Family,
     Form,
     Promise,
     arithmetic,
@@ -52,24 +49,17 @@ def by_pointers(
     even_k: bool,
     addend: str = "none",
     batched: bool = False,
-    spills_in_loops: int = 0,
 ) -> Form:
     """One compilation: what Triton would make for this data type, layout and alignment.
 
-    `alignment`, in elements, is the largest power of two that divides the sizes, up to 16 bytes' worth. Of
-    all forms a few float32 ones spill in loops now and then; 3 among 1,000 FFMA are not felt.
+    `alignment`, in elements, is the largest power of two that divides the sizes, up to 16 bytes' worth.
     """
     prepared = pointer.prepare(meta_operands(sizeless(dtype, layout, addend), addend), tile, 132)
     compiled_in = {"ALIGN": (alignment,) * 6, "EVEN_K": even_k, "BATCHED": batched}
-    parks_more = spills_in_loops or TRITON < (3, 7) or addend == "matrix"
-    promises: list[Promise] = [
-        partial(
-            _resource_faults,
-            parked_byte=PARKED_BYTE if parks_more else PARKED_ANYWHERE_BYTE,
-            # Where a matrix C is added those few are spilled while it waits for its sums.
-            spills_in_loops=None if addend == "matrix" else spills_in_loops,
-        )
-    ]
+    parks_more = TRITON < (3, 7) or addend == "matrix"
+    parked_byte = PARKED_BYTE if parks_more else PARKED_ANYWHERE_BYTE
+    # Where a matrix C is added those few are spilled while it waits for its sums.
+    promises: list[Promise] = [partial(resource_faults, parked_byte=parked_byte, in_loops=addend == "matrix")]
     if capability < 75:
         promises.append(partial(fma_faults, dtype, alone=True))
     else:
@@ -79,12 +69,6 @@ def by_pointers(
     mask = "no" if even_k else "yes"
     name = f"{dtype:11} {layout:6} {addend:6} {alignment:5} {mask:4} {tile}{' batched' * batched}"
     return Form(name, Call(prepared.kernel, prepared.arguments | compiled_in), tuple(promises), (capability,))
-
-
-def _resource_faults(built: Built, *, parked_byte: int, spills_in_loops: int | None) -> list[str]:
-    """As everywhere; None: any number of spills may be in loops."""
-    allowed = built.spills_in_loops if spills_in_loops is None else spills_in_loops
-    return resource_faults(built, parked_byte=parked_byte, spills_in_loops=allowed)
 
 
 def _copy_faults(addend: str, built: Built) -> list[str]:
@@ -112,17 +96,6 @@ def chosen_by_pointers() -> Iterator[Form]:
                 yield by_pointers(capability, dtype, tile, "TN", full, False, next(addends))
         for tile in pointer_tiles((capability // 10, 0), dtype, "NN", wide=False):
             yield by_pointers(capability, dtype, tile, "TT" if dtype == "bfloat16" else "NN", 1, False)
-
-
-def every_by_pointers() -> Iterator[Form]:
-    """All that could ever be compiled with the same alignment of every size."""
-    for (capability, dtype), alignment in itertools.product(_types(), (16, 8, 4, 2, 1)):
-        full = 16 // ITEM_BYTE[dtype]
-        for layout in LAYOUTS if alignment <= full else ():
-            wide = alignment == full
-            listed = pointer_tiles((capability // 10, 0), dtype, layout, wide=wide)
-            for tile, even_k in itertools.product(listed, (True, False)):
-                yield by_pointers(capability, dtype, tile, layout, alignment, even_k, spills_in_loops=3)
 
 
 def _types() -> Iterator[tuple[int, Dtype]]:
@@ -169,16 +142,6 @@ def bulk_tiles(variant: str, capability: int, dtype: Dtype, layout: Layout, add:
     return tma.candidates(sizeless(dtype, layout, add), at, persistent=variant == "persistent")
 
 
-def every_in_bulk() -> Iterator[Form]:
-    """All that could ever be compiled, float16 standing for bfloat16 too."""
-    types = [one for one in BULK_TYPES if one != "bfloat16"]
-    for capability, dtype, layout in itertools.product(BULK_CAPABILITIES, types, LAYOUTS):
-        addends = ADDENDS if dtype in ("float16", "tf32") else ("none",)
-        for add, variant in itertools.product(addends, VARIANTS):
-            case = variant, capability, dtype, layout, add
-            yield from (in_bulk(*case, tile) for tile in bulk_tiles(*case))
-
-
 def chosen_in_bulk() -> Iterator[Form]:
     """The two largest tiles of each list and one small.
 
@@ -193,6 +156,6 @@ def chosen_in_bulk() -> Iterator[Form]:
 
 
 FAMILIES = {
-    "gemm_pointer": Family(chosen_by_pointers, every_by_pointers),
-    "gemm_tma": Family(chosen_in_bulk, every_in_bulk),
+    "gemm_pointer": chosen_by_pointers,
+    "gemm_tma": chosen_in_bulk,
 }

@@ -19,7 +19,6 @@ from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 from tests.kernels.compiled import (
     CAPABILITIES,
-    Family,
     Form,
     Promise,
     launched,
@@ -61,19 +60,17 @@ def forms(
 ) -> Iterator[Form]:
     """The kernels of the launch with this tile."""
     for call in launched(launch(problem, tile)):
-        name, _ = call.name.split(maxsplit=1)
-        element, promises = of_tile(name, problem, tile)
-        yield Form(f"{call.name} {problem}", call, promises, capabilities, 70, element)
+        yield Form(f"{call.name} {problem} {tile}", call, promised(call.name, problem, tile), capabilities)
 
 
-def of_tile(name: str, problem: LayerNorm | Softmax, tile: Tile) -> tuple[int, tuple[Promise, ...]]:
-    """The elements of a thread of a kernel without loops, and what it promises."""
+def promised(name: str, problem: LayerNorm | Softmax, tile: Tile) -> tuple[Promise, ...]:
+    """What a kernel of this name promises; of one without loops so few instructions for each element, too."""
     straight = name in ("normalize", "forward", "backward")
-    element = tile.rows * tile.block // (32 * tile.warps) if straight else 0
+    element = tile.rows * tile.block // (32 * tile.warps)
     if problem.length * problem.item_byte % 16 or name == "add_partial_sums":  # stores as few as it can share
-        return element, (resource_faults,)
+        return (resource_faults,)
     few = (partial(length_faults, element=element, most=35),) if straight else ()
-    return element, (resource_faults, narrow_faults, *few)
+    return (resource_faults, narrow_faults, *few)
 
 
 def chosen(kind: Kind) -> Iterator[Form]:
@@ -122,11 +119,11 @@ def casts(problem: Quantize, tile: Tile, capabilities: tuple[int, ...]) -> Itera
     aligned = problem.length * problem.item_byte % 16 == 0
     wide = (partial(narrow_faults, stores=0, narrow=None),) if aligned else ()
     for call in launched(casting.with_tile(problem, x, empty(problem, x), tile)):
-        yield Form(f"{call.name} {problem}", call, (resource_faults, *wide), capabilities, least=90)
+        yield Form(f"{call.name} {problem} {tile}", call, (resource_faults, *wide), capabilities)
 
 
 FAMILIES = {
-    "layernorm": Family.of(partial(chosen, LayerNorm)),
-    "softmax": Family.of(partial(chosen, Softmax)),
-    "quantize": Family.of(quantized),
+    "layernorm": partial(chosen, LayerNorm),
+    "softmax": partial(chosen, Softmax),
+    "quantize": quantized,
 }
