@@ -343,6 +343,13 @@ class Problem(BaseModel, ABC):
         return problem_name(self.parameters())
 
 
+class MatrixProblem(Problem):
+    """A problem that matrix units solve, and whose rate people quote in FLOP/s."""
+
+    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
+    rate: ClassVar[Literal["flop", "byte"]] = "flop"
+
+
 @lru_cache(maxsize=1 << 16)  # asked several times for each of thousands of problems
 def _byte(problem: Problem) -> int:
     return problem.byte_read + problem.byte_written

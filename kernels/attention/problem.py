@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import Dtypes, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, FLOATS, PRODUCTS, VOLTA, inductor, on_both, on_cpu, on_cuda
 
 Direction = Literal["forward", "backward"]
@@ -41,15 +41,13 @@ WIDEST_CUDNN = 128
 _SIXTEEN_BIT: Dtypes = {"float16": AMPERE, "bfloat16": AMPERE}
 
 
-class Attention(Problem):
+class Attention(MatrixProblem):
     """One pass: `direction`, the sizes above, `causal`, `dtype`; `kv_length` is `q_length` unless given.
 
     Raises ValueError where kv_heads does not divide heads, and for a causal mask over different lengths.
     """
 
     operator: ClassVar[str] = "attention"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("flash", "FlashAttention 2 in torch", _SIXTEEN_BIT),
         on_cuda("cudnn", "cuDNN's fused attention through torch", _SIXTEEN_BIT),

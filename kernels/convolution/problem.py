@@ -32,7 +32,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.implementations import ANY, FLOATS, LIBRARY, PRODUCTS, inductor, on_cpu, on_cuda
 
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
@@ -80,7 +80,7 @@ class Axis(NamedTuple):
         return len(set().union(*(self.meetings(tap)[1] for tap in range(self.window))))
 
 
-class Convolution(Problem):
+class Convolution(MatrixProblem):
     """One pass: `direction`, the sizes above, `layout`, `dtype`; `bias` only forward and for weights.
 
     Raises ValueError where no window fits, where groups do not divide the channels, and where no window
@@ -88,8 +88,6 @@ class Convolution(Problem):
     """
 
     operator: ClassVar[str] = "convolution"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cudnn", "cuDNN through torch, the quickest algorithm that cudnn.benchmark finds", LIBRARY),
         on_cuda("cudnn-heuristic", "cuDNN through torch, the algorithm that its heuristic names", LIBRARY),

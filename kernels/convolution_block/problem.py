@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import Dtypes, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.convolution.problem import Convolution, Layout
 from kernels.implementations import AMPERE, FLOATS, PRODUCTS, inductor, on_cpu, on_cuda
 
@@ -46,15 +46,13 @@ _CUDA: Dtypes = {**FLOATS, "float16": (5, 3), "bfloat16": AMPERE}
 _SPECIAL: dict[Function, int] = {"relu": 0, "gelu": 1, "silu": 2, "sigmoid": 2}
 
 
-class ConvolutionBlock(Problem):
+class ConvolutionBlock(MatrixProblem):
     """One block: sizes, `norm`, `activation`, `layout`, `dtype`.
 
     Raises ValueError where the convolution is impossible, and for a layernorm of few channels or in NCHW.
     """
 
     operator: ClassVar[str] = "convolution_block"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cudnn", "unfused: cuDNN's convolution (searched), then a kernel for each step", _CUDA),
         on_cuda("cudnn-folded", "batchnorm folded into cuDNN's weights and bias beforehand", _CUDA),

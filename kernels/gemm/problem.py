@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Dtypes, Implementation, Problem, Size
+from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Dtypes, Implementation, MatrixProblem, Size
 from kernels.implementations import ADA, AMPERE, ANY, HOPPER, LIBRARY, VOLTA, WITH_FLOAT64, on_cpu, on_cuda
 
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -76,12 +76,10 @@ INT8_LARGEST_K = (2**31 - 1) // 127**2
 """Beyond it a sum of int8 products could pass int32."""
 
 
-class Gemm(Problem):
+class Gemm(MatrixProblem):
     """Matrix multiplications of one size: `m`, `n`, `k`, `layout`, `dtype`; and `beta`, `pitch`, `batch`."""
 
     operator: ClassVar[str] = "gemm"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "sparsity": "none"}
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cublas", "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=", _TORCH_CUDA),

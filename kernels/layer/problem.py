@@ -38,7 +38,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import Dtypes, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, PRODUCTS, inductor, on_both, on_cuda
 from kernels.layer import kernel_counts
 from kernels.layer.kernel_counts import Part, Work
@@ -69,7 +69,7 @@ def _norm(width: int) -> tuple[Weight, ...]:
     return Weight("factor", (width,)), Weight("shift", (width,))
 
 
-class Layer(Problem):
+class Layer(MatrixProblem):
     """One layer: `kind`, `direction`, `batch`, `length`, `width`, a Transformer's `head_width`, `dtype`.
 
     Raises ValueError for a head_width that does not divide the width, for one of a bottleneck, and for a
@@ -77,8 +77,6 @@ class Layer(Problem):
     """
 
     operator: ClassVar[str] = "layer"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_both("eager", "torch's operators one after the other, scores of attention kept in memory", _WHOLE),
         on_both("amp", "eager under torch.amp.autocast, float16 with a scaled loss", _MIXED),

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import DeviceKind, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
 
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
@@ -46,12 +46,10 @@ def _like_gemm(name: str, summary: str) -> Implementation:
     return Implementation(name, summary, of_gemm.devices, dtypes)
 
 
-class Linear(Problem):
+class Linear(MatrixProblem):
     """One pass of one layer: `direction`, `batch`, `inputs`, `outputs`, `bias`, `dtype`."""
 
     operator: ClassVar[str] = "linear"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         _like_gemm("cublas", "what nn.Linear calls: torch.mm, addmm for a bias, sum for its gradient"),
         _like_gemm("cublaslt", "cuBLASLt called directly, its heuristic's first algorithm; a bias is fused"),

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import DeviceKind, Dtypes, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, FLOATS, on_both, on_cpu, on_cuda
 
 Cell = Literal["lstm", "gru"]
@@ -44,12 +44,10 @@ STATES: Mapping[Cell, int] = {"lstm": 2, "gru": 1}
 _CUDA: Dtypes = {"float16": ANY, "bfloat16": AMPERE, "tf32": AMPERE, "float32": ANY}
 
 
-class Recurrent(Problem):
+class Recurrent(MatrixProblem):
     """One pass: `cell`, `direction`, `batch`, `inputs`, `hidden`, `steps`, `layers`, `dtype`."""
 
     operator: ClassVar[str] = "recurrent"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cudnn", "what nn.LSTM and nn.GRU call: _cudnn_rnn, persistent if torch chooses so", _CUDA),
         on_cuda("cudnn-standard", "that of a packed batch, for which torch takes the standard one", _CUDA),

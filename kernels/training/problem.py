@@ -35,7 +35,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
+from bench.spec import Dtypes, Implementation, MatrixProblem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, on_both, on_cuda
 
 Optimizer = Literal["none", "sgd", "adamw"]
@@ -58,7 +58,7 @@ _RESTORED_BYTE = 8
 _DTYPES: Dtypes = {"float32": ANY, "tf32": AMPERE, "bfloat16": AMPERE}
 
 
-class Training(Problem):
+class Training(MatrixProblem):
     """One step: `layers`, `width`, `batch`, `segments`, `micro_batches`, `optimizer`, `lora_rank`, `dtype`.
 
     Raises ValueError for more segments than layers, micro-batches that do not divide the batch, and a rank
@@ -66,8 +66,6 @@ class Training(Problem):
     """
 
     operator: ClassVar[str] = "training"
-    arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
-    rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_both("eager", "autograd, torch.utils.checkpoint, the optimizer parameter by parameter", _DTYPES),
         on_both("foreach", "the optimizer's operators on lists, torch's choice on a GPU", _DTYPES),
