@@ -217,16 +217,9 @@ def _examples() -> list[Activation]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Activation,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": functools.partial(torch_compile.launch, functional_form),
-        "triton": launched_by("activations.elementwise"),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "aten": aten,
+    "inductor": functools.partial(torch_compile.launch, functional_form),
+    "triton": launched_by("activations.elementwise"),
+}
+OPERATOR = Operator(Activation, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -230,19 +230,12 @@ def _examples() -> list[Attention]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Attention,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "flash": libraries.flash,
-        "cudnn": libraries.cudnn,
-        "efficient": libraries.efficient,
-        "unfused": libraries.unfused,
-        "inductor": libraries.inductor,
-        "flash-cpu": libraries.flash_cpu,
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "flash": libraries.flash,
+    "cudnn": libraries.cudnn,
+    "efficient": libraries.efficient,
+    "unfused": libraries.unfused,
+    "inductor": libraries.inductor,
+    "flash-cpu": libraries.flash_cpu,
+}
+OPERATOR = Operator(Attention, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -227,19 +227,12 @@ def _examples() -> list[BatchNorm]:
     return [*problems, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
 
 
-OPERATOR = Operator(
-    problem=BatchNorm,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "cudnn": cudnn,
-        "cudnn-spatial": partial(library.launch, mode=library.SPATIAL),
-        "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
-        "aten": aten,
-        "inductor": inductor,
-        "triton": launched_by("batchnorm.two_pass"),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "cudnn": cudnn,
+    "cudnn-spatial": partial(library.launch, mode=library.SPATIAL),
+    "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
+    "aten": aten,
+    "inductor": inductor,
+    "triton": launched_by("batchnorm.two_pass"),
+}
+OPERATOR = Operator(BatchNorm, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

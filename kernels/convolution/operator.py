@@ -351,17 +351,10 @@ def _examples() -> list[Convolution]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Convolution,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "cudnn": cudnn,
-        "cudnn-heuristic": functools.partial(cudnn, search=False),
-        "inductor": inductor,
-        "onednn": onednn,
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "cudnn": cudnn,
+    "cudnn-heuristic": functools.partial(cudnn, search=False),
+    "inductor": inductor,
+    "onednn": onednn,
+}
+OPERATOR = Operator(Convolution, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

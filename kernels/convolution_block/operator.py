@@ -284,20 +284,13 @@ def _examples() -> list[ConvolutionBlock]:
     ]
 
 
-OPERATOR = Operator(
-    problem=ConvolutionBlock,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "cudnn": functools.partial(_unfused, "cudnn"),
-        "cudnn-folded": functools.partial(_folded, "cudnn"),
-        "cudnn-relu": cudnn_relu,
-        "onednn": functools.partial(_unfused, "onednn"),
-        "onednn-folded": functools.partial(_folded, "onednn"),
-        "onednn-fused": onednn_fused,
-        "inductor": inductor,
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "cudnn": functools.partial(_unfused, "cudnn"),
+    "cudnn-folded": functools.partial(_folded, "cudnn"),
+    "cudnn-relu": cudnn_relu,
+    "onednn": functools.partial(_unfused, "onednn"),
+    "onednn-folded": functools.partial(_folded, "onednn"),
+    "onednn-fused": onednn_fused,
+    "inductor": inductor,
+}
+OPERATOR = Operator(ConvolutionBlock, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

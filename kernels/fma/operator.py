@@ -25,26 +25,20 @@ def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
     return 8 * 2.0**-21 / 4 / 0.5
 
 
-OPERATOR = Operator(
-    problem=FusedMultiplyAdd,
-    inputs=inputs,
-    reference=reference,
-    implementations={"triton": launched_by("fma.multiply_add")},
-    tolerance=tolerance,
-    excerpt=every_nth,
-    examples=[
-        # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
-        FusedMultiplyAdd(
-            dtype="float32", length=length, flop_per_byte=flop, block_threads=threads, programs=programs
-        )
-        for length, flop, threads, programs in (
-            (1024, 1, 32, 0),
-            (1500, 1, 64, 0),
-            (16_384, 3, 128, 0),
-            (65_537, 2, 256, 3),
-            (98_304, 1, 512, 5),
-            (65_600, 2, 1024, 0),
-            (65_600, 7, 1024, 4),
-        )
-    ],
-)
+IMPLEMENTATIONS = {"triton": launched_by("fma.multiply_add")}
+EXAMPLES = [
+    # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
+    FusedMultiplyAdd(
+        dtype="float32", length=length, flop_per_byte=flop, block_threads=threads, programs=programs
+    )
+    for length, flop, threads, programs in (
+        (1024, 1, 32, 0),
+        (1500, 1, 64, 0),
+        (16_384, 3, 128, 0),
+        (65_537, 2, 256, 3),
+        (98_304, 1, 512, 5),
+        (65_600, 2, 1024, 0),
+        (65_600, 7, 1024, 4),
+    )
+]
+OPERATOR = Operator(FusedMultiplyAdd, inputs, reference, IMPLEMENTATIONS, tolerance, EXAMPLES, every_nth)

@@ -158,16 +158,9 @@ def _examples() -> list[Fusion]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Fusion,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": partial(torch_compile.launch, chain),
-        "triton": launched_by("fusion.stream"),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "aten": aten,
+    "inductor": partial(torch_compile.launch, chain),
+    "triton": launched_by("fusion.stream"),
+}
+OPERATOR = Operator(Fusion, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -250,20 +250,13 @@ OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("tr
 CUBLASLT = {"cublaslt": "first"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
 """What each of them takes of cuBLASLt's answers (cublaslt.py)."""
 
-OPERATOR = Operator(
-    problem=Gemm,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "cublas": cublas,
-        "onednn": onednn,
-        "inductor": max_autotune.launch,
-        "cublas-quantized": cublas_quantized,
-        "cusparselt": cusparselt,
-        **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
-        **{name: _of_operands("autotune", name) for name in OURS},
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "cublas": cublas,
+    "onednn": onednn,
+    "inductor": max_autotune.launch,
+    "cublas-quantized": cublas_quantized,
+    "cusparselt": cusparselt,
+    **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
+    **{name: _of_operands("autotune", name) for name in OURS},
+}
+OPERATOR = Operator(Gemm, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -35,15 +35,10 @@ def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> tor
     return (at * _CELLS).double()
 
 
-OPERATOR = Operator(
-    problem=Latency,
-    inputs=inputs,
-    reference=reference,
-    implementations={"triton": launched_by("latency.chasing")},
-    tolerance=exact,  # an index
-    examples=[
-        # Two cells, more steps than cells, an odd number of cells, and several chains.
-        Latency(dtype="float32", footprint_byte=LINE_BYTE * lines, steps=steps)
-        for lines, steps in ((2, 1), (8, 100), (37, 36), (37, 7), (1024, 256))
-    ],
-)
+IMPLEMENTATIONS = {"triton": launched_by("latency.chasing")}
+EXAMPLES = [
+    # Two cells, more steps than cells, an odd number of cells, and several chains.
+    Latency(dtype="float32", footprint_byte=LINE_BYTE * lines, steps=steps)
+    for lines, steps in ((2, 1), (8, 100), (37, 36), (37, 7), (1024, 256))
+]
+OPERATOR = Operator(Latency, inputs, reference, IMPLEMENTATIONS, exact, EXAMPLES)

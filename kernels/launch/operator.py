@@ -26,11 +26,5 @@ def aten(problem: LaunchFloor, x: torch.Tensor) -> Launch:
     return Launch(lambda: torch.neg(x, out=y), (y,))
 
 
-OPERATOR = Operator(
-    problem=LaunchFloor,
-    inputs=inputs,
-    reference=reference,
-    implementations={"aten": aten, "triton": launched_by("launch.empty")},
-    tolerance=exact,  # a sign
-    examples=[LaunchFloor(dtype="float32")],
-)
+IMPLEMENTATIONS = {"aten": aten, "triton": launched_by("launch.empty")}
+OPERATOR = Operator(LaunchFloor, inputs, reference, IMPLEMENTATIONS, exact, [LaunchFloor(dtype="float32")])

@@ -229,18 +229,11 @@ def _examples() -> list[Layer]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Layer,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "eager": eager,
-        "amp": eager,
-        "sdpa": functools.partial(eager, fused=True),
-        "cudnn-deterministic": deterministic,
-        "inductor": inductor,
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "eager": eager,
+    "amp": eager,
+    "sdpa": functools.partial(eager, fused=True),
+    "cudnn-deterministic": deterministic,
+    "inductor": inductor,
+}
+OPERATOR = Operator(Layer, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -192,16 +192,5 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     )
 
 
-OPERATOR = Operator(
-    problem=LayerNorm,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": inductor,
-        "triton": launched_by("layernorm.launch"),
-    },
-    tolerance=tolerance,
-    examples=examples(LayerNorm),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {"aten": aten, "inductor": inductor, "triton": launched_by("layernorm.launch")}
+OPERATOR = Operator(LayerNorm, inputs, reference, IMPLEMENTATIONS, tolerance, examples(LayerNorm), excerpt)

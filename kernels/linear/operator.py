@@ -162,12 +162,5 @@ def _examples() -> list[Linear]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Linear,
-    inputs=inputs,
-    reference=reference,
-    implementations={"cublas": cublas, "cublaslt": cublaslt, "onednn": onednn, "triton": triton},
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {"cublas": cublas, "cublaslt": cublaslt, "onednn": onednn, "triton": triton}
+OPERATOR = Operator(Linear, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

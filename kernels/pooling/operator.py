@@ -291,16 +291,5 @@ def _examples() -> list[Pooling]:
     return problems
 
 
-OPERATOR = Operator(
-    problem=Pooling,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": inductor,
-        "triton": launched_by("pooling.launching"),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {"aten": aten, "inductor": inductor, "triton": launched_by("pooling.launching")}
+OPERATOR = Operator(Pooling, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

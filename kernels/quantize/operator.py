@@ -112,16 +112,9 @@ def _examples() -> list[Quantize]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Quantize,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": partial(torch_compile.launch, _functional),
-        "triton": launched_by("quantize.casting"),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "aten": aten,
+    "inductor": partial(torch_compile.launch, _functional),
+    "triton": launched_by("quantize.casting"),
+}
+OPERATOR = Operator(Quantize, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

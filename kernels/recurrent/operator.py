@@ -129,18 +129,11 @@ def _examples() -> list[Recurrent]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Recurrent,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "cudnn": libraries.cudnn,
-        "cudnn-standard": libraries.cudnn_standard,
-        "onednn": libraries.onednn,
-        "aten": libraries.aten,
-        "loop": libraries.loop,
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "cudnn": libraries.cudnn,
+    "cudnn-standard": libraries.cudnn_standard,
+    "onednn": libraries.onednn,
+    "aten": libraries.aten,
+    "loop": libraries.loop,
+}
+OPERATOR = Operator(Recurrent, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -96,16 +96,9 @@ def excerpt(problem: Softmax, inputs: Tensors, outputs: Tensors) -> tuple[Softma
     return of_rows(problem, one_of_each_part(problem.rows, count), inputs, outputs)
 
 
-OPERATOR = Operator(
-    problem=Softmax,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "aten": aten,
-        "inductor": partial(torch_compile.launch, _functional),
-        "triton": launched_by("softmax.forward_backward"),
-    },
-    tolerance=tolerance,
-    examples=examples(Softmax),
-    excerpt=excerpt,
-)
+IMPLEMENTATIONS = {
+    "aten": aten,
+    "inductor": partial(torch_compile.launch, _functional),
+    "triton": launched_by("softmax.forward_backward"),
+}
+OPERATOR = Operator(Softmax, inputs, reference, IMPLEMENTATIONS, tolerance, examples(Softmax), excerpt)

@@ -81,24 +81,18 @@ def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Proble
     return every_nth(problem, tensors, outputs)
 
 
-OPERATOR = Operator(
-    problem=Stream,
-    inputs=inputs,
-    reference=reference,
-    implementations={"aten": aten, "triton": launched_by("stream.copying")},
-    tolerance=tolerance,
-    excerpt=excerpt,
-    examples=[
-        Stream(dtype=dtype, kind=kind, length=length)
-        for dtype in ("float16", "bfloat16", "float32", "float64")
-        for kind in ("copy", "triad", "read", "write")
-        for length in (1, 7, 4099)
-    ]
-    + [
-        # Beyond a block, whole and ragged; more programs than blocks, and fewer.
-        Stream(dtype=dtype, kind="copy", length=length, programs=programs)
-        for dtype in ("float16", "float32", "float64")
-        for length in (3 * 65_536, 100_003)
-        for programs in (1, 2, 5)
-    ],
-)
+IMPLEMENTATIONS = {"aten": aten, "triton": launched_by("stream.copying")}
+EXAMPLES = [
+    Stream(dtype=dtype, kind=kind, length=length)
+    for dtype in ("float16", "bfloat16", "float32", "float64")
+    for kind in ("copy", "triad", "read", "write")
+    for length in (1, 7, 4099)
+]
+# Beyond a block, whole and ragged; more programs than blocks, and fewer.
+EXAMPLES += [
+    Stream(dtype=dtype, kind="copy", length=length, programs=programs)
+    for dtype in ("float16", "float32", "float64")
+    for length in (3 * 65_536, 100_003)
+    for programs in (1, 2, 5)
+]
+OPERATOR = Operator(Stream, inputs, reference, IMPLEMENTATIONS, tolerance, EXAMPLES, excerpt)

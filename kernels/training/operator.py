@@ -251,19 +251,12 @@ def _examples() -> list[Training]:
     ]
 
 
-OPERATOR = Operator(
-    problem=Training,
-    inputs=inputs,
-    reference=reference,
-    implementations={
-        "eager": partial(_step, _one_by_one),
-        "foreach": partial(_step, partial(_torch_optimizer, foreach=True, fused=False)),
-        "fused": partial(_step, partial(_torch_optimizer, fused=True)),
-        "bitsandbytes": _settled,
-        "waiting": partial(_blocking, False),
-        "emptying": partial(_blocking, True),
-    },
-    tolerance=tolerance,
-    examples=_examples(),
-    counted_on_cpu=True,
-)
+IMPLEMENTATIONS = {
+    "eager": partial(_step, _one_by_one),
+    "foreach": partial(_step, partial(_torch_optimizer, foreach=True, fused=False)),
+    "fused": partial(_step, partial(_torch_optimizer, fused=True)),
+    "bitsandbytes": _settled,
+    "waiting": partial(_blocking, False),
+    "emptying": partial(_blocking, True),
+}
+OPERATOR = Operator(Training, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), counted_on_cpu=True)

@@ -74,17 +74,11 @@ def _both(x: torch.Tensor, y: torch.Tensor, on_device: torch.Tensor, on_host: to
     return Launch(call, (on_device, on_host))
 
 
-OPERATOR = Operator(
-    problem=Transfer,
-    inputs=inputs,
-    reference=reference,
-    implementations={"aten": aten},
-    tolerance=exact,  # a copy
-    excerpt=every_nth,
-    examples=[
-        Transfer(dtype=dtype, direction=direction, memory=memory, length=length)
-        for dtype in FLOATS
-        for direction, memory in COPIES
-        for length in (1, 7, 4099)
-    ],
-)
+IMPLEMENTATIONS = {"aten": aten}
+EXAMPLES = [
+    Transfer(dtype=dtype, direction=direction, memory=memory, length=length)
+    for dtype in FLOATS
+    for direction, memory in COPIES
+    for length in (1, 7, 4099)
+]
+OPERATOR = Operator(Transfer, inputs, reference, IMPLEMENTATIONS, exact, EXAMPLES, every_nth)
