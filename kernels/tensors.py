@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -46,3 +47,18 @@ def vectors(uniform: Uniform, count: int, length: int, dtype: torch.dtype | None
 def empty(problem: Problem, like: torch.Tensor) -> Tensors:
     """All tensors that the problem writes, on the device of `like`, which has the problem's type."""
     return tuple(made(spec, like.new_empty) for spec in problem.tensors[1].values())
+
+
+_living: WeakValueDictionary[tuple[object, ...], torch.Tensor] = WeakValueDictionary()
+"""What `shared` gave: launches hold it, this only finds it."""
+
+
+def shared(
+    use: str, new: Callable[..., torch.Tensor], size: object, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A tensor of this size made by `new`, the same one while anyone has it; of this use alone."""
+    key = use, size, dtype, device
+    found = _living.get(key)
+    if found is None:
+        found = _living[key] = new(size, dtype=dtype, device=device)
+    return found

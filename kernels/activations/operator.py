@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import torch
@@ -19,21 +19,16 @@ from kernels.tensors import inputs
 
 _aten = torch.ops.aten
 _TANH = {"approximate": "tanh"}
-_TORCH: Mapping[tuple[Function, Direction], tuple[Any, dict[str, Any]]] = {
-    ("relu", "forward"): (_aten.clamp_min, {"min": 0}),  # what torch.relu calls
-    ("sigmoid", "forward"): (_aten.sigmoid, {}),
-    ("tanh", "forward"): (_aten.tanh, {}),
-    ("gelu", "forward"): (_aten.gelu, {}),
-    ("gelu-tanh", "forward"): (_aten.gelu, _TANH),
-    ("silu", "forward"): (_aten.silu, {}),
-    ("relu", "backward"): (_aten.threshold_backward, {"threshold": 0}),
-    ("sigmoid", "backward"): (_aten.sigmoid_backward, {}),
-    ("tanh", "backward"): (_aten.tanh_backward, {}),
-    ("gelu", "backward"): (_aten.gelu_backward, {}),
-    ("gelu-tanh", "backward"): (_aten.gelu_backward, _TANH),
-    ("silu", "backward"): (_aten.silu_backward, {}),
+_TORCH: Mapping[Function, tuple[tuple[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = {
+    # What torch.relu calls.
+    "relu": ((_aten.clamp_min, {"min": 0}), (_aten.threshold_backward, {"threshold": 0})),
+    "sigmoid": ((_aten.sigmoid, {}), (_aten.sigmoid_backward, {})),
+    "tanh": ((_aten.tanh, {}), (_aten.tanh_backward, {})),
+    "gelu": ((_aten.gelu, {}), (_aten.gelu_backward, {})),
+    "gelu-tanh": ((_aten.gelu, _TANH), (_aten.gelu_backward, _TANH)),
+    "silu": ((_aten.silu, {}), (_aten.silu_backward, {})),
 }
-"""torch's operator, of x, or of dy and what was saved, and its options."""
+"""torch's operators and their options: of x; of dy and what was saved."""
 
 _ROUNDINGS: Mapping[Function, tuple[int, int]] = {
     "relu": (0, 0), "sigmoid": (8, 3), "tanh": (18, 3), "gelu": (8, 9), "gelu-tanh": (10, 15), "silu": (9, 12)
@@ -51,24 +46,18 @@ def reference(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     for any number, and take as long.
     """
     wide = [tensor.double() for tensor in tensors]
-    return _value(problem, *wide) if problem.direction == "forward" else _derivative(problem, *wide)
+    forward = problem.direction == "forward"
+    return _VALUE[problem.function](*wide) if forward else _derivative(problem, *wide)
 
 
-def _value(problem: Activation, x: torch.Tensor) -> torch.Tensor:
-    match problem.function:
-        case "relu":
-            return x.relu()
-        case "sigmoid":
-            return x.sigmoid()
-        case "tanh":
-            return x.tanh()
-        case "gelu":
-            below: torch.Tensor = torch.special.ndtr(x)
-            return x * below
-        case "gelu-tanh":
-            return x / 2 * (1 + _inner(x).tanh())
-        case "silu":
-            return x * x.sigmoid()
+_VALUE: Mapping[Function, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": lambda x: x * torch.special.ndtr(x),
+    "gelu-tanh": lambda x: x / 2 * (1 + _inner(x).tanh()),
+    "silu": lambda x: x * x.sigmoid(),
+}
 
 
 def _derivative(problem: Activation, saved: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -100,7 +89,7 @@ def _inner(x: torch.Tensor) -> torch.Tensor:
 def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
     """torch's kernel, writing y (dx) allocated here."""
     result = torch.empty_like(tensors[0])
-    run, options = _TORCH[problem.function, problem.direction]
+    run, options = _TORCH[problem.function][problem.direction == "backward"]
     if problem.direction == "forward":
         return Launch.of(run.out, (result,), *tensors, out=result, **options)
     return Launch.of(run.grad_input, (result,), *reversed(tensors), grad_input=result, **options)
@@ -108,7 +97,7 @@ def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
 
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
-    run, options = _TORCH[problem.function, problem.direction]
+    run, options = _TORCH[problem.function][problem.direction == "backward"]
     result: torch.Tensor = run(*reversed(tensors), **options)
     return result
 

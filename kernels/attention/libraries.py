@@ -11,7 +11,6 @@ Inductor has flex_attention, which is fused; its backward pass is behind autogra
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -22,6 +21,7 @@ from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Tensors
 from kernels.attention.problem import Attention
 from kernels.precision import sum_in_float32
+from kernels.tensors import shared
 
 _ATEN: Any = torch.ops.aten
 
@@ -73,16 +73,9 @@ def flash_cpu(problem: Attention, *tensors: torch.Tensor) -> Launch:
     return Launch(lambda: backward(rest[-1], q, k, v, o, lse, 0.0, problem.causal))
 
 
-_scratch: weakref.WeakValueDictionary[tuple[object, ...], torch.Tensor] = weakref.WeakValueDictionary()
-"""Scores, which all launches of a ring share as long as one of them lives: they may be far larger than q."""
-
-
 def _shared(name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    key = (name, shape, like.dtype, like.device)
-    tensor = _scratch.get(key)
-    if tensor is None:
-        _scratch[key] = tensor = like.new_empty(shape)
-    return tensor
+    """Scores, which all launches of a ring share while one of them lives: they may be far larger than q."""
+    return shared(f"{name} of attention", torch.empty, shape, like.dtype, like.device)
 
 
 def _folded(problem: Attention, *tensors: torch.Tensor) -> list[torch.Tensor]:

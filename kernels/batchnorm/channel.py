@@ -59,19 +59,6 @@ def total_of(partials_pointer, channel, parts):
 
 
 @triton.jit
-def arrives_last(counter, programs):
-    """Whether this is the last of `programs` programs to come here; the counter is then 0 again.
-
-    What the others stored before they came is then visible past the first-level cache.
-    """
-    tl.debug_barrier()  # the atomic publishes what all threads of this program have stored
-    last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
-    if last:
-        tl.store(counter, 0)
-    return last
-
-
-@triton.jit
 def finish_statistics(
     channel, shift, sum_d, sum_dd, count, pointers, EPSILON: tl.constexpr, MOMENTUM: tl.constexpr
 ):

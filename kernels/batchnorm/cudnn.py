@@ -82,8 +82,7 @@ def loaded(device: int) -> Library:
     version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     if version is None:
         raise Unsupported("this torch comes without cuDNN")
-    major = version // 10_000 if version >= 90_000 else version // 1_000
-    name = f"libcudnn.so.{major}"
+    name = f"libcudnn.so.{version // 10_000}"
     try:
         functions = ctypes.CDLL(name)
     except OSError as error:
@@ -98,22 +97,19 @@ def launch(problem: BatchNorm, *tensors: torch.Tensor, mode: int, library: Libra
     `library` defaults to the one on the tensors' device.
     """
     x = tensors[0]
-    if library is None:
-        library = loaded(x.device.index or 0)
+    library = library or loaded(x.device.index or 0)
     image, of_channel = Descriptor(library), Descriptor(library)
-    strides = (problem.c * problem.h * problem.w, problem.h * problem.w, problem.w, 1)
-    if problem.layout == "NHWC":
-        strides = (strides[0], 1, problem.w * problem.c, problem.c)
-    shape = (problem.n, problem.c, problem.h, problem.w)
-    library.call("cudnnSetTensor4dDescriptorEx", image.value, _TYPE[x.dtype], *shape, *strides)
+    library.call("cudnnSetTensor4dDescriptorEx", image.value, _TYPE[x.dtype], *x.shape, *x.stride())
     library.call("cudnnDeriveBNTensorDescriptor", of_channel.value, image.value, mode)
     outputs = empty(problem, x)[:3]
-    name, arguments, others = _called(library, problem, mode, image.value, of_channel.value, tensors, outputs)
+    described = image.value, of_channel.value
+    name, arguments, others = _called(library, problem, mode, described, tensors, outputs)
     kept = (image, of_channel, tensors, others)  # cuDNN has their addresses only
 
     def call() -> Tensors:
         # At each call: a graph is captured on a stream of its own.
-        library.call("cudnnSetStream", library.handle, _stream(x.device))
+        stream = c_void_p(torch.cuda.current_stream(x.device).cuda_stream)
+        library.call("cudnnSetStream", library.handle, stream)
         library.call(name, library.handle, mode, *arguments)
         assert kept
         return outputs
@@ -122,26 +118,20 @@ def launch(problem: BatchNorm, *tensors: torch.Tensor, mode: int, library: Libra
     return Launch(call, outputs)
 
 
-def _stream(device: torch.device) -> c_void_p:
-    return c_void_p(torch.cuda.current_stream(device).cuda_stream)
-
-
 def _at(tensor: torch.Tensor) -> c_void_p:
     return c_void_p(tensor.data_ptr())
 
 
+_Described = tuple[c_void_p, c_void_p]
+"""The descriptors of images, and of what belongs to a channel."""
+
+
 def _called(
-    library: Library,
-    problem: BatchNorm,
-    mode: int,
-    image: c_void_p,
-    channel: c_void_p,
-    tensors: Tensors,
-    outputs: Tensors,
+    library: Library, problem: BatchNorm, mode: int, described: _Described, tensors: Tensors, outputs: Tensors
 ) -> tuple[str, tuple[Any, ...], Tensors]:
     """The function, its arguments after handle and mode, and what else must stay alive."""
     x, at, epsilon = tensors[0], [_at(tensor) for tensor in (*tensors, *outputs)], c_double(EPSILON)
-    one, zero = byref(_ONE), byref(_ZERO)
+    one, zero, (image, channel) = byref(_ONE), byref(_ZERO), described
     if problem.direction == "inference":
         x_at, weight, bias, mean, variance, y = at
         of_images: tuple[Any, ...] = (one, zero, image, x_at, image, y)
@@ -151,31 +141,24 @@ def _called(
         x_at, weight, bias, y, mean, rstd = at
         running = running_statistics(problem.c, x.device)
         moving = (c_double(MOMENTUM), *map(_at, running))
-        spaces = _spaces(library, "ForwardTraining", mode, (image, None, image), channel, x)
+        spaces = _spaces(library, _OF_FORWARD, mode, (image, None, image, channel), x)
         of_images = (_NORMALIZE_ONLY, one, zero, image, x_at, None, None, image, y)
         arguments = (*of_images, channel, weight, bias, *moving, epsilon, mean, rstd, None, *_given(spaces))
         return "cudnnBatchNormalizationForwardTrainingEx", arguments, (*running, *spaces)
     x_at, dy, weight, mean, rstd, dx, dweight, dbias = at
-    spaces = _spaces(library, "Backward", mode, (image, None, image, None, image), channel, x)
+    spaces = _spaces(library, _OF_BACKWARD, mode, (image, None, image, None, image, channel), x)
     of_images = (image, x_at, None, None, image, dy, None, None, image, dx)
     of_channel = (channel, weight, None, dweight, dbias, epsilon, mean, rstd)
     arguments = (_NORMALIZE_ONLY, one, zero, one, zero, *of_images, *of_channel, None, *_given(spaces))
     return "cudnnBatchNormalizationBackwardEx", arguments, spaces
 
 
-_WORKSPACE = {
-    "ForwardTraining": "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize",
-    "Backward": "cudnnGetBatchNormalizationBackwardExWorkspaceSize",
-}
+_OF_FORWARD = "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize"
+_OF_BACKWARD = "cudnnGetBatchNormalizationBackwardExWorkspaceSize"
 
 
 def _spaces(
-    library: Library,
-    direction: str,
-    mode: int,
-    images: tuple[c_void_p | None, ...],
-    channel: c_void_p,
-    x: torch.Tensor,
+    library: Library, asked: str, mode: int, descriptors: tuple[c_void_p | None, ...], x: torch.Tensor
 ) -> Tensors:
     """Workspace and reserve of the size that cuDNN asks for.
 
@@ -183,8 +166,8 @@ def _spaces(
     """
     of = (library.handle, mode, _NORMALIZE_ONLY)
     sizes = (
-        library.size(_WORKSPACE[direction], *of, *images, channel, None),
-        library.size("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", *of, None, images[0]),
+        library.size(asked, *of, *descriptors, None),
+        library.size("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", *of, None, descriptors[0]),
     )
     workspace, reserve = (torch.zeros(byte, dtype=torch.uint8, device=x.device) for byte in sizes)
     return workspace, reserve

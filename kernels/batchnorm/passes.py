@@ -21,7 +21,8 @@ channel for each program, and 16 for each of its partial sums.
 import triton
 import triton.language as tl
 
-from kernels.batchnorm.channel import arrives_last, elements, finish_statistics, total_of
+from kernels.batchnorm.channel import elements, finish_statistics, total_of
+from kernels.gemm.partial_sums import arrived
 
 _SIZES = ["images", "channels", "parts"]
 """Integers that a compilation does not depend on."""
@@ -52,7 +53,7 @@ def _arrives_last(x_pointer, dy_pointer, centre, scratch, share, sizes, CUT: tl.
     mine = partials_pointer + channel.to(tl.int64) * parts + part
     tl.store(mine, tl.sum(firsts, axis=0))
     tl.store(mine + tl.cast(channels, tl.int64) * parts, tl.sum(seconds, axis=0))
-    return arrives_last(counter_pointer + channel, parts)
+    return arrived(counter_pointer + channel, parts)
 
 
 @triton.jit

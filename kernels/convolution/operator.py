@@ -6,7 +6,6 @@ Tensors are as problem.py says, in the shapes that torch gives them: images [n, 
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
 import math
@@ -275,11 +274,9 @@ def _most_terms(problem: Convolution) -> tuple[int, int]:
 
 def _counts(axis: Axis, direction: Direction) -> list[int]:
     """Terms along one axis of each output, of each point of the image, or of each tap."""
-    meetings = [axis.meetings(tap) for tap in range(axis.window)]
     if direction == "weight_gradient":
-        return [len(outputs) for outputs, _ in meetings]
-    side = 0 if direction == "forward" else 1
-    return list(collections.Counter(itertools.chain(*(pair[side] for pair in meetings))).values())
+        return [len(axis.meetings(tap)[0]) for tap in range(axis.window)]
+    return axis.counts(0 if direction == "forward" else 1)
 
 
 def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Convolution, Tensors, Tensors]:

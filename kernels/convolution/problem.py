@@ -28,6 +28,8 @@ Strongest known: cuDNN, measured as `cudnn`.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from itertools import chain
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -49,7 +51,7 @@ class Axis(NamedTuple):
     window: int
     stride: int
     padding: int
-    dilation: int
+    dilation: int = 1
 
     @property
     def extent(self) -> int:
@@ -61,6 +63,17 @@ class Axis(NamedTuple):
         """Number of windows, which is the output's size; below 1 if none fits."""
         return (self.size + 2 * self.padding - self.extent) // self.stride + 1
 
+    @property
+    def taps(self) -> list[int]:
+        """How many points each window covers, padding left out; in order, and without dilation."""
+        starts = (i * self.stride - self.padding for i in range(self.windows))
+        return [min(start + self.window, self.size) - max(start, 0) for start in starts]
+
+    @property
+    def overlap(self) -> int:
+        """The most windows that hold one point, without dilation."""
+        return -(-self.window // self.stride)
+
     def meetings(self, tap: int) -> tuple[range, range]:
         """Windows whose tap number `tap` lies in the image, and the points there, in pairs."""
         start = tap * self.dilation - self.padding
@@ -68,6 +81,11 @@ class Axis(NamedTuple):
         end = max(first, min(self.windows, (self.size - 1 - start) // self.stride + 1))
         points = range(start + first * self.stride, start + end * self.stride, self.stride)
         return range(first, end), points
+
+    def counts(self, side: int) -> list[int]:
+        """Taps of each window (side 0), or windows that hold each point (1), none of 0."""
+        meetings = (self.meetings(tap)[side] for tap in range(self.window))
+        return list(Counter(chain(*meetings)).values())
 
     @property
     def meets_image(self) -> bool:

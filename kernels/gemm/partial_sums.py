@@ -10,10 +10,7 @@ repeated (CUDA graphs do).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 import torch
 import triton
@@ -21,6 +18,7 @@ import triton.language as tl
 
 from kernels.gemm.blocks import write
 from kernels.gemm.problem import Gemm
+from kernels.tensors import shared
 
 UNROLL = tl.constexpr(8)
 """Parts whose loads are under way together."""
@@ -95,24 +93,6 @@ def workspace(problem: Gemm, like: torch.Tensor, elements: int, counters: int) -
     """
     kind = {"float64": torch.float64, "int8": torch.int32}.get(problem.dtype, torch.float32)
     return Workspace(
-        _shared("parts", torch.empty, elements, kind, like.device),
-        _shared("counters", torch.zeros, counters, torch.int32, like.device),
+        shared("parts of GEMM", torch.empty, elements, kind, like.device),
+        shared("counters of GEMM", torch.zeros, counters, torch.int32, like.device),
     )
-
-
-def _shared(
-    use: str, new: Callable[..., torch.Tensor], count: int, kind: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """A tensor of so many elements made by `new`, the same one while anyone has it; of this use alone."""
-    key = use, count, kind, device
-    living = _living()
-    found = living.get(key)
-    if found is None:
-        found = living[key] = new(count, dtype=kind, device=device)
-    return found
-
-
-@functools.cache
-def _living() -> WeakValueDictionary[tuple[str, int, torch.dtype, torch.device], torch.Tensor]:
-    """Workspaces in use: launches hold them, this only finds them."""
-    return WeakValueDictionary()

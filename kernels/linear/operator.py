@@ -6,6 +6,7 @@ Every pass is the row-major product of its first two inputs, transposed as probl
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import get_args
 
 import torch
@@ -46,26 +47,12 @@ def reference(
     return (dw, one.sum(0)) if problem.bias else dw
 
 
-def cublas(problem: Linear, *inputs: torch.Tensor) -> Launch:
-    """What nn.Linear calls on a GPU, outputs preallocated: mm, or addmm, which fuses a bias by cuBLASLt.
+def _by_torch(multiply: Callable[..., Launch], problem: Linear, *inputs: torch.Tensor) -> Launch:
+    """What nn.Linear calls, outputs preallocated: mm, or addmm, which on a GPU fuses a bias by cuBLASLt.
 
     Sums are float32 to the end, tf32 and float32 told apart, as in `kernels.gemm.operator.cublas`.
     """
-    return _by_torch(problem, gemm.cublas, *inputs)
-
-
-def onednn(problem: Linear, *inputs: torch.Tensor) -> Launch:
-    """The same operators on a CPU, outputs preallocated."""
-    return _by_torch(problem, gemm.onednn, *inputs)
-
-
-def _by_torch(
-    problem: Linear,
-    multiply: Callable[..., Launch],
-    left: torch.Tensor,
-    right: torch.Tensor,
-    *more: torch.Tensor,
-) -> Launch:
+    left, right, *more = inputs
     # What is added, torch.addmm takes as a matrix or as its only row.
     product = multiply(_with_addend(problem), right, left, *reversed(more))
     return _with_bias_gradient(problem, product, left)
@@ -162,5 +149,10 @@ def _examples() -> list[Linear]:
     ]
 
 
-IMPLEMENTATIONS = {"cublas": cublas, "cublaslt": cublaslt, "onednn": onednn, "triton": triton}
+IMPLEMENTATIONS = {
+    "cublas": partial(_by_torch, gemm.cublas),
+    "cublaslt": cublaslt,
+    "onednn": partial(_by_torch, gemm.onednn),
+    "triton": triton,
+}
 OPERATOR = Operator(Linear, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -24,7 +24,7 @@ which an image of minus infinity keeps. All as PyTorch does, bit for bit.
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import SIZES, aligned, first, load, offset, taken, tile
+from kernels.pooling.windows import SIZES, aligned, first, offset, tile
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -41,22 +41,28 @@ def pool(
     TILE: tl.constexpr,
 ):
     """y, and for max where the maxima were, of one tile of outputs."""
-    KIND: tl.constexpr = WINDOW.kind  # Triton 3.6 passes no text of a tuple to another function
     lanes, area = aligned(lanes, high * wide, TILE)
     row, column, lane, image, inside = tile(high, wide, lanes, TILE)
     x = first(x_pointer, image, lane, h * w, lanes, TILE)
     top = row * WINDOW.stride_h - WINDOW.padding_h
     left = column * WINDOW.stride_w - WINDOW.padding_w
 
-    best = tl.full(inside.shape, 0.0 if WINDOW.kind == "average" else float("-inf"), tl.float32)
+    PADDING: tl.constexpr = 0.0 if WINDOW.kind == "average" else float("-inf")
+    best = tl.full(inside.shape, PADDING, tl.float32)
     code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW.w + tl.maximum(-left, 0), inside.shape)
     # A column of seven taps unrolled as a whole spills where a row of them does not.
     ROWS: tl.constexpr = WINDOW.h if max(WINDOW.h, WINDOW.w) <= 3 else 4 if WINDOW.w == 1 else 1
     for i in tl.range(0, WINDOW.h, loop_unroll_factor=ROWS):
         for j in tl.range(0, WINDOW.w, loop_unroll_factor=WINDOW.w if WINDOW.w <= 7 else 1):
             held = inside & (top + i >= 0) & (top + i < h) & (left + j >= 0) & (left + j < w)
-            tap = load(x + offset((top + i) * w + left + j, lanes, TILE), held, KIND)
-            best, code = taken(best, code, tap, i * WINDOW.w + j, KIND)
+            here = offset((top + i) * w + left + j, lanes, TILE)
+            tap = tl.load(x + here, mask=held, other=PADDING).to(tl.float32)
+            if WINDOW.kind == "average":
+                best += tap
+            else:
+                better = (tap > best) | (tap != tap)
+                best = tl.where(better, tap, best)
+                code = tl.where(better, i * WINDOW.w + j, code)
 
     at = offset(row * wide + column, lanes, TILE)
     if WINDOW.kind == "average":

@@ -16,9 +16,10 @@ from scipy.special import bdtrc
 
 from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from kernels.convolution.problem import Axis
 from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by
-from kernels.pooling.problem import Axis, Direction, Kind, Layout, Pooling
+from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.tensors import empty, made
 from kernels.tensors import inputs as declared
@@ -79,15 +80,12 @@ def _maximum(problem: Pooling, x: torch.Tensor) -> Tensors:
     # The first tap of a window is the answer until one is larger, or NaN; float64 holds all integers here.
     place = torch.arange(problem.h * problem.w, dtype=torch.float64, device=x.device)
     place = place.view(1, 1, problem.h, problem.w)
-    best = index = None
-    for value, at in zip(_taps(problem, x, -torch.inf), _taps(problem, place, -1.0), strict=True):
-        if best is None or index is None:
-            best, index = value.clone(), at.expand_as(value).clone()
-            continue
+    (best, index), *others = zip(_taps(problem, x, -torch.inf), _taps(problem, place, -1.0), strict=True)
+    index = index.expand_as(best)
+    for value, at in others:
         better = (at >= 0) & ((index < 0) | (value > best) | value.isnan())
         best = torch.where(better, value, best)
         index = torch.where(better, at, index)
-    assert best is not None and index is not None
     return best, index
 
 
@@ -212,13 +210,7 @@ def tolerance(problem: Pooling, implementation: str) -> float:
 
 def _fullest(axis: Axis, forward: bool) -> tuple[int, int]:
     """Along one axis: the most terms of any sum, and how many sums have that many and share none."""
-    counts = axis.taps
-    if not forward:
-        counts = [0] * axis.size
-        for i, taps in enumerate(axis.taps):
-            start = max(0, i * axis.stride - axis.padding)
-            for place in range(start, start + taps):
-                counts[place] += 1
+    counts = axis.counts(0 if forward else 1)
     most = max(counts)
     return most, math.ceil(counts.count(most) / (axis.overlap if forward else axis.window))
 

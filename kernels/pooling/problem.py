@@ -16,11 +16,12 @@ allocated beforehand.
 Strongest known: torch's own kernels, measured as `aten`; no faster ones are published.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
+from kernels.convolution.problem import Axis
 from kernels.implementations import inductor, on_both, on_cuda
 
 Padding = Annotated[int, Field(ge=0)]
@@ -34,38 +35,6 @@ MOST_32_BIT = 2**31 - 2**16
 _OF_EITHER_AXIS = ("window", "stride", "padding")
 
 INDEX_BYTE = 8
-
-
-class Axis(NamedTuple):
-    """The height or the width of an image with the windows along it, all in points."""
-
-    size: int
-    window: int
-    stride: int
-    padding: int
-
-    @property
-    def windows(self) -> int:
-        """Number of windows that fit into the padded image; what remains at its end is not read."""
-        return (self.size + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def taps(self) -> list[int]:
-        """How many points each window covers, padding left out; in order."""
-        starts = (i * self.stride - self.padding for i in range(self.windows))
-        return [min(start + self.window, self.size) - max(start, 0) for start in starts]
-
-    @property
-    def read(self) -> int:
-        """How many points are in any window: a gap or a remainder is never read."""
-        if self.stride >= self.window:
-            return sum(self.taps)
-        return min(self.size, (self.windows - 1) * self.stride - self.padding + self.window)
-
-    @property
-    def overlap(self) -> int:
-        """The most windows that hold one point."""
-        return -(-self.window // self.stride)
 
 
 class Pooling(Problem):
@@ -186,7 +155,7 @@ class Pooling(Problem):
         memory moves whole sectors.
         """
         if self.direction == "forward":
-            return self.n * self.c * self.down.read * self.across.read * self.item_byte
+            return self.n * self.c * self.down.covered * self.across.covered * self.item_byte
         return self.byte_read + self._places_byte
 
     def moved_written(self, implementation: str) -> int:

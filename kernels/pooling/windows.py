@@ -102,22 +102,3 @@ def first(pointer, image, lane, area, lanes, TILE: tl.constexpr):
 def offset(point, lanes, TILE: tl.constexpr):
     """Offset of a lane's point of this number from its point 0."""
     return point * lanes if TILE.channels_last else point
-
-
-@triton.jit
-def load(pointer, held, KIND: tl.constexpr):
-    """Points in float32; what is not held is what padding counts as."""
-    padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
-    return tl.load(pointer, mask=held, other=padding).to(tl.float32)
-
-
-@triton.jit
-def taken(value, place, tap, number, KIND: tl.constexpr):
-    """The sum, or the maximum and its place, of what came before and of the tap with this number."""
-    if KIND == "average":
-        value += tap
-    else:
-        better = (tap > value) | (tap != tap)
-        value = tl.where(better, tap, value)
-        place = tl.where(better, number, place)
-    return value, place
