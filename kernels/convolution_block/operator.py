@@ -17,7 +17,7 @@ from scipy.special import lambertw
 from torch.nn import functional
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
@@ -31,10 +31,13 @@ Step = Callable[[torch.Tensor], torch.Tensor]
 
 aten = torch.ops.aten
 
-_POST_OPS: dict[Function, tuple[str, str | None]] = {
-    "relu": ("relu", None), "gelu": ("gelu", "none"), "silu": ("swish", None), "sigmoid": ("sigmoid", None)
-}  # fmt: skip
-"""Activation function -> name and form by which torch asks oneDNN for it."""
+_FUNCTIONS: Mapping[Function, tuple[Step, Callable[..., torch.Tensor], str, str | None]] = {
+    "relu": (torch.relu, functools.partial(torch.clamp_min, min=0), "relu", None),  # what torch.relu calls
+    "gelu": (functional.gelu, aten.gelu.out, "gelu", "none"),
+    "silu": (functional.silu, aten.silu.out, "swish", None),
+    "sigmoid": (torch.sigmoid, torch.sigmoid, "sigmoid", None),
+}
+"""The activation function, the form with `out`, and name and form by which torch asks oneDNN for it."""
 
 
 def inputs(problem: ConvolutionBlock, uniform: Uniform) -> Tensors:
@@ -58,7 +61,7 @@ def as_a_model(
 ) -> torch.Tensor:
     """y [n, k, p, q] in the type and layout of x, as a model would write it."""
     z = functional.conv2d(x, w, None, problem.stride, problem.padding)
-    y = _activated(problem, _normalized(problem, z, *of))
+    y = _FUNCTIONS[problem.activation][0](_normalized(problem, z, *of))
     # It is so already, but not on torch's device `meta`, which says how Inductor's output is allocated.
     return y.contiguous(
         memory_format=torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
@@ -69,7 +72,7 @@ def reference(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: 
     """y [n, k, p, q] in float64, its convolution by the reference of `kernels.convolution`."""
     z = convolution.reference(problem.convolution(), x, w)
     assert isinstance(z, torch.Tensor)
-    return _activated(problem, _normalized(problem, z, *(tensor.double() for tensor in of)))
+    return _FUNCTIONS[problem.activation][0](_normalized(problem, z, *(tensor.double() for tensor in of)))
 
 
 def _normalized(problem: ConvolutionBlock, z: torch.Tensor, *of: torch.Tensor) -> torch.Tensor:
@@ -81,13 +84,6 @@ def _normalized(problem: ConvolutionBlock, z: torch.Tensor, *of: torch.Tensor) -
         pixels = z.permute(0, 2, 3, 1)
         return functional.layer_norm(pixels, (problem.k,), weight, shift, EPSILON).permute(0, 3, 1, 2)
     return z
-
-
-def _activated(problem: ConvolutionBlock, z: torch.Tensor) -> torch.Tensor:
-    functions = {
-        "relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "sigmoid": torch.sigmoid
-    }  # fmt: skip
-    return functions[problem.activation](z)
 
 
 def _unfused(
@@ -110,13 +106,7 @@ def _folded(
 def _followed(convolved: Launch, problem: ConvolutionBlock, x: torch.Tensor, *steps: Step) -> Launch:
     """These steps after the convolution, and the activation function into a y that is allocated here."""
     (y,) = empty(problem, x)
-    functions: Mapping[Function, Callable[..., torch.Tensor]] = {
-        "relu": functools.partial(torch.clamp_min, min=0),  # what torch.relu calls
-        "gelu": aten.gelu.out,
-        "silu": aten.silu.out,
-        "sigmoid": torch.sigmoid,
-    }
-    activate = functions[problem.activation]
+    activate = _FUNCTIONS[problem.activation][1]
 
     def call() -> torch.Tensor:
         z = convolved.call()
@@ -174,7 +164,7 @@ def onednn_fused(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *o
     convolution.onednn(problem.convolution(), x, w)
     weights, bias = (*_fold(problem, w, *of), None)[:2]
     geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
-    name, form = _POST_OPS[problem.activation]
+    *_, name, form = _FUNCTIONS[problem.activation]
     fused = torch.ops.mkldnn._convolution_pointwise
     return Launch(lambda: fused(x, weights, bias, *geometry, name, [], form))
 
@@ -233,7 +223,8 @@ def tolerance(problem: ConvolutionBlock, implementation: str) -> float:
         if problem.norm != "none":
             error += (u + 8 * FLOAT32) * largest
     passed = _SLOPE[problem.activation] * error + 8 * FLOAT32 * largest
-    return u + passed / _reached(problem, math.sqrt(2 * math.log(count)) / 2)
+    reached = torch.tensor(math.sqrt(2 * math.log(count)) / 2, dtype=torch.float64)
+    return u + passed / float(_FUNCTIONS[problem.activation][0](reached))
 
 
 def _deviation(channels: int, pixels: int) -> float:
@@ -243,14 +234,6 @@ def _deviation(channels: int, pixels: int) -> float:
     """
     bar = 2 * math.log(pixels / UNLIKELY) / (channels - 1)
     return math.sqrt(-lambertw(-math.exp(-1 - bar)).real)  # of t with t - 1 - ln t = bar
-
-
-def _reached(problem: ConvolutionBlock, z: float) -> float:
-    """The activation function of z, which is positive."""
-    logistic = 1 / (1 + math.exp(-z))
-    return {
-        "relu": z, "gelu": z * (1 + math.erf(z / math.sqrt(2))) / 2, "silu": z * logistic, "sigmoid": logistic
-    }[problem.activation]  # fmt: skip
 
 
 def excerpt(
@@ -272,14 +255,11 @@ def _examples() -> list[ConvolutionBlock]:
         {"n": 2, "c": 3, "h": 17, "w": 19, "k": 16, "window": 7, "stride": 2, "padding": 5},
         {"n": 5, "c": 32, "h": 5, "w": 8, "k": 24, "window": 1},
     ]
-    norms: tuple[Norm, ...] = get_args(Norm)
-    functions: tuple[Function, ...] = get_args(Function)
-    dtypes: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
-    layouts: tuple[Layout, ...] = get_args(Layout)
+    dtypes = ("float32", "bfloat16", "float16")
+    ways = itertools.product(shapes, get_args(Norm), get_args(Function), dtypes, get_args(Layout))
     return [
         ConvolutionBlock(norm=norm, activation=function, layout=layout, dtype=dtype, **shape)
-        for shape, norm, function, dtype in itertools.product(shapes, norms, functions, dtypes)
-        for layout in layouts
+        for shape, norm, function, dtype, layout in ways
         if (norm, layout) != ("layernorm", "NCHW")
     ]
 

@@ -24,7 +24,7 @@ Strongest known: kernels that TensorRT and cuDNN's graphs build for a fused bloc
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -82,25 +82,16 @@ class ConvolutionBlock(MatrixProblem):
         except ValidationError as error:
             raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
         if self.norm == "layernorm" and self.layout == "NCHW":
-            raise ValueError(
-                "layernorm is over the channels of a pixel, which lie together in NHWC, not in NCHW"
-            )
+            raise ValueError("layernorm is over a pixel's channels, which lie together in NHWC, not in NCHW")
         if self.norm == "layernorm" and self.k < FEWEST_NORMALIZED:
             raise ValueError(f"layernorm needs at least {FEWEST_NORMALIZED} channels, not k = {self.k}")
         return self
 
     def convolution(self, bias: bool = False) -> Convolution:
         """The block's convolution."""
-        return Convolution(
-            direction="forward",
-            **{
-                name: getattr(self, name) for name in ("n", "c", "h", "w", "k", "stride", "padding", "layout")
-            },
-            window_h=self.window,
-            window_w=self.window,
-            bias=bias,
-            dtype=self.dtype,
-        )
+        names = ("n", "c", "h", "w", "k", "stride", "padding", "layout", "dtype")
+        same: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return Convolution(direction="forward", window_h=self.window, window_w=self.window, bias=bias, **same)
 
     @property
     def flop(self) -> int:
@@ -121,9 +112,7 @@ class ConvolutionBlock(MatrixProblem):
     def tensors(self) -> tuple[Specs, Specs]:
         """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm; y."""
         read, written = self.convolution().tensors
-        names = {"none": "", "batchnorm": "weight shift mean variance", "layernorm": "weight shift"}[
-            self.norm
-        ]
+        names = {"batchnorm": "weight shift mean variance", "layernorm": "weight shift"}.get(self.norm, "")
         of_channel = TensorSpec((self.k,), "float32" if self.norm == "batchnorm" else None)
         return {**read, **dict.fromkeys(names.split(), of_channel)}, written
 

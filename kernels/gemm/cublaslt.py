@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -73,9 +72,7 @@ def launch(of: Operands, which: str, library: Library | None = None) -> Launch:
     on the tensors' device.
     """
     library = library or loaded(of.d.device.index or 0)
-    begin = time.perf_counter()
-    chosen, searched = _chosen(library, of, which)
-    spent_s = time.perf_counter() - begin if searched else 0.0
+    chosen, spent_s = _chosen(library, of, which)
     configuration = str(chosen.algorithm)
     return Launch(chosen.call(of), outputs=(of.d,), tuning_s=spent_s, configuration=configuration)
 
@@ -162,14 +159,14 @@ class _Chosen(NamedTuple):
         return ""
 
 
-def _chosen(library: Library, of: Operands, which: str) -> tuple[_Chosen, bool]:
-    """The choice for problems of this kind, and whether it was made just now."""
+def _chosen(library: Library, of: Operands, which: str) -> tuple[_Chosen, float]:
+    """The choice for problems of this kind, and the seconds that timing took just now."""
     tensors = (of.a, of.b, _added(of), of.d)
     facts = " ".join(f"{tensor.stride(0)}@{_aligned(tensor)}" for tensor in tensors)
     key = (which, of.problem, of.addend, facts)
     known: _Chosen | None = library.chosen.get(key)
     if known is not None:
-        return known, False
+        return known, 0.0
     product = _Product(library, of)
     question = product.question(of)
     usable, refusal = [], ""
@@ -181,19 +178,12 @@ def _chosen(library: Library, of: Operands, which: str) -> tuple[_Chosen, bool]:
     if not usable:
         raise Unsupported(refusal or f"cuBLASLt's heuristic names no algorithm for {of.problem}")
     asked = ("gemm", f"cublaslt-{which}", library.call("get_version"), of.problem, of.addend, facts)
-    best, to_keep = _quickest(asked, usable, of)
-    if to_keep:
-        library.chosen[key] = best
-    return best, True
-
-
-def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> tuple[_Chosen, bool]:
-    """The algorithm, and whether it is the answer to the question or only the first that came."""
-    if len(found) == 1:
-        return found[0], True
-    by_text = {str(each.algorithm): each for each in found}
+    by_text = {str(each.algorithm): each for each in usable}
     best = tuned(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
-    return by_text[best.configuration], is_timing()
+    chosen = by_text[best.configuration]
+    if is_timing() or len(by_text) == 1:  # else it is only the first that came
+        library.chosen[key] = chosen
+    return chosen, best.tuning_s
 
 
 def _candidates(product: _Product, question: Question, which: str, problem: str) -> list[Algorithm]:

@@ -107,15 +107,8 @@ def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
             left, right = b.view(torch.float4_e2m1fn_x2), a.view(torch.float4_e2m1fn_x2).t()
 
         # A flag of Hopper's; blocks are multiplied on Blackwell.
-        fast_accumulation = problem.dtype not in BLOCK_SCALED
-
-        def scaled() -> torch.Tensor:
-            torch._scaled_mm(
-                left, right, b_by, a_by, out_dtype=torch.bfloat16, use_fast_accum=fast_accumulation, out=d
-            )
-            return d
-
-        return Launch(scaled, outputs=(d,))
+        how = {"out_dtype": torch.bfloat16, "use_fast_accum": problem.dtype not in BLOCK_SCALED, "out": d}
+        return Launch.of(torch._scaled_mm, (d,), left, right, b_by, a_by, **how)
     if problem.dtype == "int8":
         return Launch(lambda: torch._int_mm(left, right, out=d), outputs=(d,))
     if problem.batch > 1:

@@ -45,6 +45,7 @@ Layout = Literal["NN", "NT", "TN", "TT"]
 _BLACKWELL = (10, 0)
 _BLOCKS: Dtypes = dict.fromkeys(("mxfp8", "nvfp4"), _BLACKWELL)
 _CUBLAS: Dtypes = {**LIBRARY, "float64": ANY, "float8_e4m3": ADA, "int8": (7, 5)}
+_INDUCTOR: Dtypes = {**LIBRARY, "float64": ANY}
 _TORCH_CUDA: Dtypes = {**_CUBLAS, "float8_e5m2": ADA, **_BLOCKS}
 _TORCH_CPU: Dtypes = {**WITH_FLOAT64, "int8": ANY, "float8_e4m3": ANY, "float8_e5m2": ANY}
 _TRITON: Dtypes = {
@@ -85,32 +86,20 @@ class Gemm(MatrixProblem):
         on_cuda("cublas", "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=", _TORCH_CUDA),
         on_cuda("cublaslt", "cuBLASLt called directly, the algorithm that its heuristic puts first", _CUBLAS),
         *(
-            on_cuda(
-                f"cublaslt-{tile}",
-                f"cuBLASLt held to tiles of {tile}: the quickest algorithm that has them",
-                _CUBLAS,
-                on_request=True,
-            )
+            on_cuda(f"cublaslt-{tile}", f"cuBLASLt held to tiles of {tile}", _CUBLAS, on_request=True)
             for tile in FORCED_TILES
         ),
         on_cpu("onednn", "torch.mm and so on, out=: MKL for float32 and float64, oneDNN below", _TORCH_CPU),
         on_cuda("cublas-quantized", "A in float8_e4m3, B quantised in each launch by us", {"bfloat16": ADA}),
         on_cuda("cusparselt", "A stored without its zeros; the quickest of its algorithms", _SPARSE),
-        on_cuda(
-            "inductor", "max-autotune: the quickest of cuBLAS and its templates", {**LIBRARY, "float64": ANY}
-        ),
+        on_cuda("inductor", "max-autotune: the quickest of cuBLAS and its templates", _INDUCTOR),
         on_cuda("triton", "our kernel for this shape and device, by the rule in autotune.py", _TRITON),
         on_cuda("triton-pointer", "a grid of tiles addressed by pointers: any size, anywhere", _TRITON),
         on_cuda("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
         on_cuda("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
         on_cuda("triton-split-k", "K cut into parts for more programs, summed by the last one", _TRITON),
         *(
-            on_cuda(
-                f"triton-{tile}",
-                f"a grid of tiles of exactly {tile}, whatever the shape asks for",
-                _TRITON,
-                on_request=True,
-            )
+            on_cuda(f"triton-{tile}", f"a grid of tiles of exactly {tile}", _TRITON, on_request=True)
             for tile in FORCED_TILES
         ),
     )

@@ -30,8 +30,6 @@ LARGEST = 448.0
 """The largest number of float8_e4m3."""
 LONGEST_IN_REGISTERS = 16384
 """Longest row that our kernel holds in registers."""
-MOST = 2**30
-"""Most rows, or blocks, that our kernels count."""
 
 
 class Quantize(Problem):
@@ -99,13 +97,9 @@ class Quantize(Problem):
         return 4 * self.elements * (2 if self.scaling == "mx" else 1)
 
     def refusal(self, implementation: str) -> str:
-        """Our kernels hold rows in registers and number rows and places in 32 bits."""
-        if implementation == "triton":
-            if self.scaling == "row" and self.length > LONGEST_IN_REGISTERS:
-                return f"triton takes rows of up to {LONGEST_IN_REGISTERS} elements, not {self.length}"
-            if max(self.rows, self.elements // MX_BLOCK) > MOST:
-                given = f"given {self.rows} x {self.length}"
-                return f"triton takes up to {MOST} rows and blocks of {MX_BLOCK}; {given}"
+        """Our kernel holds rows in registers."""
+        if implementation == "triton" and self.scaling == "row" and self.length > LONGEST_IN_REGISTERS:
+            return f"triton takes rows of up to {LONGEST_IN_REGISTERS} elements, not {self.length}"
         return ""
 
 

@@ -181,9 +181,8 @@ def _blocking(empties: bool, problem: Training, x: torch.Tensor, *others: torch.
         written = step.call()
         if empties:
             gc.collect()
+            torch.cuda.empty_cache()  # nothing, where CUDA has not begun
         if x.is_cuda:
-            if empties:
-                torch.cuda.empty_cache()
             torch.cuda.synchronize()
         return written
 
