@@ -15,9 +15,8 @@ from kernels.fusion.problem import Fusion
 from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.problems import inputs_of
 from tests.kernels.sanitizer import placed, watched
-from tests.kernels.tensors import uniform, used
+from tests.kernels.tensors import uniform
 
 overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 """What NumPy, which interprets, warns of and a GPU does not."""
@@ -71,16 +70,6 @@ class TestFusion(SpoiledByNan):
             assert loaded.byte == (tensor.nbytes if tensor.ndim == 2 else of_row)
         distinct = done.watch.loads.distinct_byte + done.watch.stores.distinct_byte
         assert distinct == problem.byte == problem.byte_moved("triton")
-
-
-def test_a_block_never_run_is_found(seed: int) -> None:
-    """A grid one block short leaves NaN."""
-    problem = Fusion(chain="bias", rows=1, length=48, dtype="float32")
-    (x, bias) = inputs_of(problem, seed)
-    y = torch.full_like(x, math.nan)
-    with repaired():
-        stream.chain[(2,)](**stream.arguments(problem, TINY, y, x, bias))
-    assert math.isinf(used(OPERATOR, "triton", problem, (x, bias), (y,)))
 
 
 def test_columns_of_16_bytes_are_contiguous() -> None:

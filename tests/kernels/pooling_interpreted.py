@@ -21,7 +21,6 @@ from tests.kernels.sanitizer import at_the_end, watched
 
 pooling = partial(usual, "pooling")
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 def launched(problem: Pooling, inputs: tuple[torch.Tensor, ...], tile: Tile | None = None) -> Launch:

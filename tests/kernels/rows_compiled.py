@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from functools import partial
 
-from bench.spec import Dtype, Launch
+from bench.spec import Launch
 from kernels.layernorm import launch as of_layernorm
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.row_tiles import Tile
@@ -31,7 +31,6 @@ from tests.kernels.compiled import (
 Kind = type[LayerNorm] | type[Softmax]
 WAYS = ("forward", "backward")
 BOTH = ("float16", "float32")
-DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 FULL = {
     (LayerNorm, "forward"): (16384, 16001),
     (LayerNorm, "backward"): (8192, 4001),

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bench.spec import Dtype
-from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.activations.operator import OPERATOR, aten, inputs, reference, tolerance
 from kernels.activations.problem import Activation, Direction, Function
@@ -15,7 +14,6 @@ from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
-TYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
 
 IN_TORCH: dict[Function, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
@@ -84,36 +82,6 @@ def test_tolerance_is_one_rounding_of_the_result(
     )
     wrong = truncated.to(TORCH_TYPE[dtype])
     assert relative_error(OPERATOR, problem, tensors, (wrong,)) > tolerance(problem, "triton")
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_the_other_gelu_is_noticed(direction: Direction, dtype: Dtype, seed: int) -> None:
-    """They differ by a thousandth; in 16 bits it shows where that carries a result past a half."""
-    problem = Activation(function="gelu", direction=direction, n=1 << 16, dtype=dtype)
-    tensors = inputs_of(problem, seed)
-    other = aten(problem.model_copy(update={"function": "gelu-tanh"}), *tensors).call()
-    assert relative_error(OPERATOR, problem, tensors, outputs_of(other)) > tolerance(problem, "aten")
-
-
-@pytest.mark.parametrize(
-    "function, wrong",
-    [
-        ("relu", lambda saved, dy: torch.where(saved < 0, 0.0, 1.0) * dy.abs()),
-        ("sigmoid", lambda saved, dy: dy * saved),
-        ("tanh", lambda saved, dy: dy * (1 - saved.abs())),
-        ("gelu", lambda saved, dy: dy * torch.special.ndtr(saved)),
-        ("gelu-tanh", lambda saved, dy: dy * (1 + torch.tanh(0.79788456 * saved)) / 2),
-        ("silu", lambda saved, dy: dy * saved.sigmoid()),
-    ],
-)
-def test_a_missing_term_is_noticed(
-    function: Function, wrong: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], seed: int
-) -> None:
-    problem = Activation(function=function, direction="backward", n=4096, dtype="bfloat16")
-    saved, dy = inputs_of(problem, seed)
-    result = wrong(saved.double(), dy.double()).to(saved.dtype)
-    assert relative_error(OPERATOR, problem, (saved, dy), (result,)) > 2 * tolerance(problem, "aten")
 
 
 def test_a_cpu_run_needs_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:

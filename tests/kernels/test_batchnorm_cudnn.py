@@ -13,7 +13,6 @@ from kernels.batchnorm import cudnn
 from kernels.batchnorm.problem import EPSILON, MOMENTUM
 from tests.kernels.problems import inputs_of, usual
 
-Tensors = tuple[torch.Tensor, ...]
 make = partial(usual, "batchnorm")
 DIRECTIONS = ("forward", "inference", "backward")
 LAYOUTS = ("NCHW", "NHWC")

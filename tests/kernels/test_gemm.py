@@ -42,9 +42,6 @@ def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
     assert left.shape == (*several, problem.n, problem.k) and right.shape == (*several, problem.k, problem.m)
 
 
-ON_THE_CPU = [p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)]
-
-
 def test_the_scales_of_8_bit_floats_multiply_the_product(seed: int) -> None:
     problem = Gemm(m=16, n=24, k=32, layout="TN", dtype="float8_e4m3")
     a, b, a_scale, b_scale = OPERATOR.inputs(problem, uniform(problem, seed))
@@ -60,9 +57,6 @@ def test_the_largest_int8_sum_fits_int32() -> None:
     k = INT8_LARGEST_K
     assert k * 127**2 < 2**31 <= (k + 1) * 127**2
     Gemm(m=1, n=1, k=k, dtype="int8")
-
-
-HOPPER = (9, 0)
 
 
 def test_adding_c_costs_what_each_implementation_makes_of_it() -> None:

@@ -12,8 +12,6 @@ from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm
 from tests.kernels.tensors import uniform, used
 
-HOPPER = (9, 0)
-
 
 @pytest.mark.parametrize("dtype, block", [("mxfp8", 32), ("nvfp4", 16)])
 def test_each_block_has_its_own_scale(dtype: Dtype, block: int, seed: int) -> None:

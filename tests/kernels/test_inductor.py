@@ -44,11 +44,6 @@ def test_what_is_compiled_is_right(example: Problem, seed: int) -> None:
     assert error <= tolerance
 
 
-def test_these_operators_have_it() -> None:
-    known = "activations attention batchnorm convolution convolution_block fusion layer layernorm pooling"
-    assert OPERATORS == [*known.split(), "quantize", "softmax"]
-
-
 def test_a_convolution_that_torch_adds_up_in_float16_is_refused(seed: int) -> None:
     for name in ("convolution", "convolution_block"):
         of = operator(name)
@@ -59,12 +54,6 @@ def test_a_convolution_that_torch_adds_up_in_float16_is_refused(seed: int) -> No
             pytest.raises(Unsupported, match="torch has no oneDNN for float16 on this CPU"),
         ):
             of.implementations["inductor"](example, *tensors)
-
-
-def test_no_cpu_has_tf32() -> None:
-    tf32 = next(example for example in operator("convolution").examples if example.dtype == "tf32")
-    assert tf32.missing("inductor", "cpu", None) == "inductor does tf32 on Tensor Cores, which a CPU lacks"
-    assert not tf32.missing("inductor", "cuda", (8, 0))
 
 
 def test_without_a_compiler_it_is_refused_and_says_what_is_lacking(

@@ -6,7 +6,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels.pooling.operator import OPERATOR, tolerance
 from kernels.pooling.problem import Pooling
@@ -137,26 +136,23 @@ def test_reference_prefers_the_last_nan_and_keeps_the_first_of_minus_infinity() 
         torch.testing.assert_close(got, right.double(), equal_nan=True)
 
 
-SUMS: list[dict[str, object]] = [
-    dict(zip(("kind", "direction", "window", "stride", "padding", "h", "w", "c"), values, strict=True))
-    for values in (
-        ("average", "forward", 3, 1, 1, 40, 40, 3),
-        ("average", "forward", 28, 1, 0, 28, 28, 96),
-        ("average", "backward", 3, 1, 1, 40, 40, 3),
-        ("average", "backward", 7, 2, 3, 40, 40, 3),
-        ("max", "backward", 3, 1, 1, 40, 40, 3),
-        ("max", "backward", 3, 2, 1, 80, 80, 3),
-    )
-]
-
-
-# Of a maximum's gradient few sums have three terms, and by luck none of them errs by more than rounding.
-@pytest.mark.parametrize("given", [given for given in SUMS if given["kind"] == "average"], ids=str)
-def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> None:
+@pytest.mark.parametrize(
+    ("direction", "window", "stride", "padding", "size", "c"),
+    [
+        ("forward", 3, 1, 1, 40, 3),
+        ("forward", 28, 1, 0, 28, 96),
+        ("backward", 3, 1, 1, 40, 3),
+        ("backward", 7, 2, 3, 40, 3),
+    ],
+)
+def test_a_16_bit_sum_would_be_noticed(
+    direction: str, window: int, stride: int, padding: int, size: int, c: int, seed: int
+) -> None:
     """In a kernel of ours: torch's own backward does just that on a CPU."""
-    problem = pooling(**given, dtype="float16")
+    geometry = {"window": window, "stride": stride, "padding": padding, "h": size, "w": size, "c": c}
+    problem = pooling(kind="average", direction=direction, dtype="float16", **geometry)
     inputs = inputs_of(problem, seed)
-    if problem.direction == "backward":
+    if direction == "backward":
         written = outputs_of(OPERATOR.implementations["aten"](problem, *inputs).call())
         assert relative_error(OPERATOR, problem, inputs, written) > tolerance(problem, "triton")
         return
@@ -168,26 +164,6 @@ def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> N
         total += padded[:, :, i : i + down : problem.stride, j : j + across : problem.stride]
     y = (total.float() / problem.window**2).half()
     assert relative_error(OPERATOR, problem, inputs, (y,)) > tolerance(problem, "aten")
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("given", SUMS, ids=str)
-def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
-    given: dict[str, object], dtype: Dtype, seed: int
-) -> None:
-    """One of all terms left out, or one point of the window too many in the divisor."""
-    problem = pooling(**given, dtype=dtype)
-    inputs = inputs_of(problem, seed)
-    (right,) = outputs_of(OPERATOR.reference(problem, *inputs))
-    allowed = tolerance(problem, "triton")
-    if problem.kind == "average":
-        divided = right * problem.window**2 / (problem.window**2 + 1)
-        if problem.window < 10:
-            assert relative_error(OPERATOR, problem, inputs, (divided,)) > allowed
-    first = inputs[0].clone()
-    first.view(-1)[first.abs().argmax()] = 0
-    (missing,) = outputs_of(OPERATOR.reference(problem, first, *inputs[1:]))
-    assert float((missing - right).abs().max() / right.abs().max()) > allowed
 
 
 def test_a_wrong_index_is_seen(seed: int) -> None:

@@ -1,7 +1,6 @@
 """Training steps: right on a CPU, the same in every launch, counted as they run, their memory predicted."""
 
 import itertools
-import sys
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.spec import Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.memory import HostMemory
 from kernels.training.operator import OPERATOR
@@ -103,13 +101,6 @@ def test_memory_of_a_chain_counted_by_hand() -> None:
     problem = step(layers=4, width=100, batch=1, optimizer="adamw")
     assert abs(counted(problem, "fused") - 4 * 10_000 * 16) <= 4 * 4 + 8 * 400
     assert abs(counted(problem, "foreach") - 4 * 10_000 * 20) <= 4 * 4 + 8 * 400
-
-
-def test_without_bitsandbytes_its_step_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
-    problem = step(optimizer="adamw")
-    with pytest.raises(Unsupported, match="pip install bitsandbytes"):
-        OPERATOR.implementations["bitsandbytes"](problem, *inputs_of(problem, 0))
 
 
 def test_bytes_moved_are_at_least_those_that_must_be() -> None:
