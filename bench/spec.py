@@ -366,6 +366,10 @@ class Uniform(Protocol):
         ...
 
 
+Implementations = Mapping[str, Callable[..., Launch]]
+"""Name -> (problem, *inputs) -> Launch. May allocate, compile and tune: none of it is timed."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """The functions that solve one kind of problem: a folder of kernels/ exports one Operator."""
@@ -375,8 +379,7 @@ class Operator:
     """(problem, uniform) -> the input tensors."""
     reference: Callable[..., torch.Tensor | Tensors]
     """(problem, *inputs) -> the right answer in float64, shaped as the launch's outputs."""
-    implementations: Mapping[str, Callable[..., Launch]]
-    """(problem, *inputs) -> Launch. May allocate, compile and tune: none of it is timed."""
+    implementations: Implementations
     tolerance: Callable[[Any, str], float | Sequence[float]]
     """(problem, implementation) -> the largest error its arithmetic can explain, as a fraction of the
     largest |value| of the reference, each output against its own: one for all outputs, or one for each."""

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block
 from kernels.optional import launched_by
@@ -206,7 +206,7 @@ def _examples() -> list[Activation]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "aten": aten,
     "inductor": functools.partial(torch_compile.launch, functional_form),
     "triton": launched_by("activations.elementwise"),

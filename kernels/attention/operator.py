@@ -11,7 +11,7 @@ from typing import get_args
 
 import torch
 
-from bench.spec import Operator, Tensors, Uniform
+from bench.spec import Implementations, Operator, Tensors, Uniform
 from kernels.attention import libraries
 from kernels.attention.problem import Attention, Direction
 from kernels.excerpts import fraction
@@ -230,7 +230,7 @@ def _examples() -> list[Attention]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "flash": libraries.flash,
     "cudnn": libraries.cudnn,
     "efficient": libraries.efficient,

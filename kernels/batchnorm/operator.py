@@ -12,7 +12,7 @@ from typing import get_args
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform
 from kernels.batchnorm import cudnn as library
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
@@ -227,7 +227,7 @@ def _examples() -> list[BatchNorm]:
     return [*problems, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cudnn": cudnn,
     "cudnn-spatial": partial(library.launch, mode=library.SPATIAL),
     "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),

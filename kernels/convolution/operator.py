@@ -17,7 +17,7 @@ from typing import Any, get_args
 import torch
 
 from bench.autotune.inductor import compiled
-from bench.spec import Dtype, Launch, Operator, Tensors, Unsupported
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Unsupported
 from kernels.convolution.problem import Axis, Convolution, Direction, Layout
 from kernels.excerpts import crossing, fraction
 from kernels.gemm.problem import Gemm
@@ -348,7 +348,7 @@ def _examples() -> list[Convolution]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cudnn": cudnn,
     "cudnn-heuristic": functools.partial(cudnn, search=False),
     "inductor": inductor,

@@ -17,7 +17,7 @@ from scipy.special import lambertw
 from torch.nn import functional
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Launch, Operator, Tensors, Uniform
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
@@ -255,7 +255,7 @@ def _examples() -> list[ConvolutionBlock]:
         {"n": 2, "c": 3, "h": 17, "w": 19, "k": 16, "window": 7, "stride": 2, "padding": 5},
         {"n": 5, "c": 32, "h": 5, "w": 8, "k": 24, "window": 1},
     ]
-    dtypes = ("float32", "bfloat16", "float16")
+    dtypes: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
     ways = itertools.product(shapes, get_args(Norm), get_args(Function), dtypes, get_args(Layout))
     return [
         ConvolutionBlock(norm=norm, activation=function, layout=layout, dtype=dtype, **shape)
@@ -264,7 +264,7 @@ def _examples() -> list[ConvolutionBlock]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cudnn": functools.partial(_unfused, "cudnn"),
     "cudnn-folded": functools.partial(_folded, "cudnn"),
     "cudnn-relu": cudnn_relu,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bench.spec import Operator
+from bench.spec import Implementations, Operator
 from kernels.excerpts import every_nth
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from kernels.optional import launched_by
@@ -25,7 +25,7 @@ def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
     return 8 * 2.0**-21 / 4 / 0.5
 
 
-IMPLEMENTATIONS = {"triton": launched_by("fma.multiply_add")}
+IMPLEMENTATIONS: Implementations = {"triton": launched_by("fma.multiply_add")}
 EXAMPLES = [
     # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
     FusedMultiplyAdd(

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_block
 from kernels.fusion.problem import Chain, Fusion
 from kernels.optional import launched_by
@@ -158,7 +158,7 @@ def _examples() -> list[Fusion]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "aten": aten,
     "inductor": partial(torch_compile.launch, chain),
     "triton": launched_by("fusion.stream"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform, Unsupported
+from bench.spec import PACKED, Dtype, Implementations, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import one_of_each_block
 from kernels.gemm import max_autotune
 from kernels.gemm.number_types import decoded, in_8_bits, scale_of, swizzled
@@ -243,7 +243,7 @@ OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("tr
 CUBLASLT = {"cublaslt": "first"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
 """What each of them takes of cuBLASLt's answers (cublaslt.py)."""
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cublas": cublas,
     "onednn": onednn,
     "inductor": max_autotune.launch,

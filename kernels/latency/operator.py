@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bench.spec import Operator, Tensors, Uniform
+from bench.spec import Implementations, Operator, Tensors, Uniform
 from kernels.latency.problem import LINE_BYTE, Latency
 from kernels.optional import launched_by
 from kernels.rounding import exact
@@ -35,7 +35,7 @@ def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> tor
     return (at * _CELLS).double()
 
 
-IMPLEMENTATIONS = {"triton": launched_by("latency.chasing")}
+IMPLEMENTATIONS: Implementations = {"triton": launched_by("latency.chasing")}
 EXAMPLES = [
     # Two cells, more steps than cells, an odd number of cells, and several chains.
     Latency(dtype="float32", footprint_byte=LINE_BYTE * lines, steps=steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bench.spec import Launch, Operator, Tensors, Uniform
+from bench.spec import Implementations, Launch, Operator, Tensors, Uniform
 from kernels.launch.problem import LaunchFloor
 from kernels.optional import launched_by
 from kernels.rounding import exact
@@ -26,5 +26,5 @@ def aten(problem: LaunchFloor, x: torch.Tensor) -> Launch:
     return Launch(lambda: torch.neg(x, out=y), (y,))
 
 
-IMPLEMENTATIONS = {"aten": aten, "triton": launched_by("launch.empty")}
+IMPLEMENTATIONS: Implementations = {"aten": aten, "triton": launched_by("launch.empty")}
 OPERATOR = Operator(LaunchFloor, inputs, reference, IMPLEMENTATIONS, exact, [LaunchFloor(dtype="float32")])

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Launch, Operator, Tensors, Uniform
+from bench.spec import Implementations, Launch, Operator, Tensors, Uniform
 from kernels.layer import formula
 from kernels.layer import reference as by_formula
 from kernels.layer.problem import LOSS_SCALE, Direction, Kind, Layer, Weight
@@ -229,7 +229,7 @@ def _examples() -> list[Layer]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "eager": eager,
     "amp": eager,
     "sdpa": functools.partial(eager, fused=True),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform, Unsupported
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.optional import launched_by
@@ -192,5 +192,9 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     )
 
 
-IMPLEMENTATIONS = {"aten": aten, "inductor": inductor, "triton": launched_by("layernorm.launch")}
+IMPLEMENTATIONS: Implementations = {
+    "aten": aten,
+    "inductor": inductor,
+    "triton": launched_by("layernorm.launch"),
+}
 OPERATOR = Operator(LayerNorm, inputs, reference, IMPLEMENTATIONS, tolerance, examples(LayerNorm), excerpt)

@@ -11,7 +11,7 @@ from typing import get_args
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm
@@ -149,7 +149,7 @@ def _examples() -> list[Linear]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cublas": partial(_by_torch, gemm.cublas),
     "cublaslt": cublaslt,
     "onednn": partial(_by_torch, gemm.onednn),

@@ -15,7 +15,7 @@ import torch
 from scipy.special import bdtrc
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform
 from kernels.convolution.problem import Axis
 from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by
@@ -283,5 +283,9 @@ def _examples() -> list[Pooling]:
     return problems
 
 
-IMPLEMENTATIONS = {"aten": aten, "inductor": inductor, "triton": launched_by("pooling.launching")}
+IMPLEMENTATIONS: Implementations = {
+    "aten": aten,
+    "inductor": inductor,
+    "triton": launched_by("pooling.launching"),
+}
 OPERATOR = Operator(Pooling, inputs, reference, IMPLEMENTATIONS, tolerance, _examples(), excerpt)

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Launch, Operator, Tensors
+from bench.spec import Implementations, Launch, Operator, Tensors
 from kernels.excerpts import of_rows
 from kernels.optional import launched_by
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
@@ -112,7 +112,7 @@ def _examples() -> list[Quantize]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "aten": aten,
     "inductor": partial(torch_compile.launch, _functional),
     "triton": launched_by("quantize.casting"),

@@ -11,7 +11,7 @@ from typing import get_args
 
 import torch
 
-from bench.spec import Operator, Tensors, Uniform
+from bench.spec import Implementations, Operator, Tensors, Uniform
 from kernels.excerpts import drawn
 from kernels.recurrent import formulas, libraries
 from kernels.recurrent.problem import STATES, Cell, Direction, Recurrent
@@ -129,7 +129,7 @@ def _examples() -> list[Recurrent]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "cudnn": libraries.cudnn,
     "cudnn-standard": libraries.cudnn_standard,
     "onednn": libraries.onednn,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bench.autotune import inductor as torch_compile
-from bench.spec import Launch, Operator, Tensors
+from bench.spec import Implementations, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
@@ -96,7 +96,7 @@ def excerpt(problem: Softmax, inputs: Tensors, outputs: Tensors) -> tuple[Softma
     return of_rows(problem, one_of_each_part(problem.rows, count), inputs, outputs)
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "aten": aten,
     "inductor": partial(torch_compile.launch, _functional),
     "triton": launched_by("softmax.forward_backward"),

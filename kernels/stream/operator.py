@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from bench.spec import Launch, Operator, Problem, Tensors, Uniform
+from bench.spec import Implementations, Launch, Operator, Problem, Tensors, Uniform
 from kernels.excerpts import every_nth
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
@@ -81,7 +81,7 @@ def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Proble
     return every_nth(problem, tensors, outputs)
 
 
-IMPLEMENTATIONS = {"aten": aten, "triton": launched_by("stream.copying")}
+IMPLEMENTATIONS: Implementations = {"aten": aten, "triton": launched_by("stream.copying")}
 EXAMPLES = [
     Stream(dtype=dtype, kind=kind, length=length)
     for dtype in ("float16", "bfloat16", "float32", "float64")

@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint_sequential
 
-from bench.spec import Launch, Operator, Tensors, Uniform
+from bench.spec import Implementations, Launch, Operator, Tensors, Uniform
 from kernels.optional import lacking
 from kernels.precision import cublas_precision
 from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, reach
@@ -250,7 +250,7 @@ def _examples() -> list[Training]:
     ]
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Implementations = {
     "eager": partial(_step, _one_by_one),
     "foreach": partial(_step, partial(_torch_optimizer, foreach=True, fused=False)),
     "fused": partial(_step, partial(_torch_optimizer, fused=True)),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import Dtype, Implementations, Launch, Operator, Tensors, Uniform
 from kernels.excerpts import every_nth
 from kernels.rounding import exact
 from kernels.transfer.problem import Direction, Memory, Transfer
@@ -74,7 +74,7 @@ def _both(x: torch.Tensor, y: torch.Tensor, on_device: torch.Tensor, on_host: to
     return Launch(call, (on_device, on_host))
 
 
-IMPLEMENTATIONS = {"aten": aten}
+IMPLEMENTATIONS: Implementations = {"aten": aten}
 EXAMPLES = [
     Transfer(dtype=dtype, direction=direction, memory=memory, length=length)
     for dtype in FLOATS
