@@ -32,7 +32,7 @@ Reasons = Mapping[str, Sequence[str]]
 _STUCK: ContextVar[Reasons | None] = ContextVar("stuck", default=None)
 
 
-class Stuck(RuntimeError):
+class Stuck(Exception):
     """A launch that does not end, or after which the device computes no more: so does this process not."""
 
     def __init__(self, kernel: str, says: str, status: str) -> None:
@@ -58,8 +58,6 @@ def await_end(what: object) -> None:
             if time.monotonic() > until_s:
                 raise Stuck(name_of(what), f"{what} has not ended after {HANG_S:.0f} s", "timeout")
             time.sleep(1e-4)
-    except Stuck:
-        raise
     except RuntimeError as error:  # of an illegal address, and of each call to CUDA from then on
         raise Stuck(name_of(what), f"{what}: {cause(error)}", "error") from error
 

@@ -104,7 +104,6 @@ class Worker:
             start_new_session=True,  # Ctrl-C is the parent's to handle
         )
         self._answers, self._errors = bytearray(), bytearray()
-        self._death: WorkerDied | None = None
         self._heard = selectors.DefaultSelector()
         for stream, kept in ((self._process.stdout, self._answers), (self._process.stderr, self._errors)):
             assert stream is not None
@@ -114,22 +113,15 @@ class Worker:
     def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """The answer. WorkerDied if the worker ends, if `deadline_s` seconds pass, or if it answers nonsense.
 
-        However it failed, it is stopped, and every later request gets the same answer.
+        However it failed, it is stopped, also where the request was interrupted: a late answer must not be
+        taken for that to the next one.
         """
-        if self._death is None:
-            try:
-                return self._ask(request, time.monotonic() + deadline_s)
-            except TimeoutError:
-                self._death = self._stopped(deadline_s)
-            except WorkerDied as death:
-                self._death = death
-            except BaseException:  # interrupted: a late answer must not be taken for that to the next request
-                self._death = WorkerDied("crashed", "the worker was stopped in the middle of a request")
-                raise
-            finally:
-                if self._death is not None:
-                    self.kill()
-        raise self._death
+        try:
+            return self._ask(request, time.monotonic() + deadline_s)
+        except BaseException as error:
+            death = self._stopped(deadline_s) if isinstance(error, TimeoutError) else error
+            self.kill()
+            raise death from None
 
     def _ask(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         assert self._process.stdin is not None
