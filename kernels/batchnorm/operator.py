@@ -178,7 +178,7 @@ def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
             # Each channel is divided by its own deviation, so each may be the unlucky one.
             terms = m if implementation == "aten" else m / 128
             of_sum = v * math.sqrt(terms) / 6 * high(k) + 0.1 * (2 / 3 * v * terms) ** 1.5
-            # Squares about a shift (channel.py) are up to 4 times the variance that they leave.
+            # Squares about a shift (passes.py) are up to 4 times the variance that they leave.
             deviation = 64 * v / (UNLIKELY / k) ** (1 / (m - 1)) + of_sum
             return u + deviation, v * (4 + high(k) / 4) * math.sqrt(3 * m) / low(k), deviation
         case "backward":

@@ -1,6 +1,6 @@
 """The four kernels of batch normalization in two passes over x, [images, channels, plane], contiguous.
 
-A program takes one channel, block by block (channel.py). Where channels alone would leave most of the device
+A program takes one channel, block by block (below). Where channels alone would leave most of the device
 idle, `parts` programs share one, block p, p + parts, p + 2 parts... for program p, and the last to finish
 adds up their sums. Programs next to each other take channels next to each other, which are
 neighbours in memory.
@@ -15,17 +15,67 @@ channel for each program, and 16 for each of its partial sums.
 2-byte elements of odd planes are loaded into registers (two_pass.py).
 
 **Arithmetic** is float32 whatever the tensors hold, rounded once when stored.
+
+**Blocks.** x is [images, channels, plane], contiguous. A block is `rows` elements of one channel, its planes
+strung together: element j lies at position j % plane of image j / plane. So no lane idles however small a
+plane is, and plane is a compile-time constant: the division is a multiplication, and the compiler sees how
+many elements on end are contiguous and aligned. Where 16 bytes divide a plane, every access is 16 bytes wide;
+for 14 x 14 of float16 it is 8; for 7 x 7 it is 2, since planes begin anywhere.
+
+**Sums about a shift.** The forward sums are of d = x - shift and of d^2, where the shift is the channel's
+first element: like any value of the channel it is near the mean, as the deviation measures it, so that
+
+    mean = shift + sum d / m        variance = sum d^2 / m - (sum d / m)^2
+
+subtracts numbers of the size of the variance. About 0 they would be of the size of mean^2, and a mean of 1000
+with a deviation of 2 would leave a float32 variance without a correct digit.
+
+**The last program finishes.** Programs that share a channel write their sums into `partials` and count
+themselves on the channel's counter. Whoever arrives last adds up the partials, always in the same order: no
+third launch, no program waits for another, no atomic addition of data, and the same bits every time. It also
+sets the counter back to 0, so that the next launch finds it so.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from kernels.batchnorm.channel import elements, finish_statistics, total_of
 from kernels.gemm.partial_sums import arrived
 
 _SIZES = ["images", "channels", "parts"]
 """Integers that a compilation does not depend on."""
+TAKEN = tl.constexpr(128)
+"""Partials of a channel added up at once."""
+
+
+class Cut(NamedTuple):
+    """How a kernel is compiled to cut x: CUT."""
+
+    plane: int
+    rows: int
+    """Elements of a block."""
+    stages: int = 1
+
+
+@triton.jit
+def elements(block, channel, images, channels, CUT: tl.constexpr):
+    """Offsets of a block's elements, 64-bit, and which exist."""
+    j = block * CUT.rows + tl.arange(0, CUT.rows)
+    plane = (j // CUT.plane).to(tl.int64) * channels + channel  # of all; times their size beyond 32 bits
+    return plane * CUT.plane + j % CUT.plane, j < images * CUT.plane
+
+
+@triton.jit
+def total_of(partials_pointer, channel, parts):
+    """Sum of a channel's partials, [channels, parts], past the first-level cache."""
+    taken = tl.arange(0, TAKEN)
+    total = tl.zeros((TAKEN,), tl.float32)
+    for start in range(0, parts, TAKEN):
+        place = partials_pointer + channel.to(tl.int64) * parts + start + taken
+        total += tl.load(place, mask=start + taken < parts, other=0.0, cache_modifier=".cg")
+    return tl.sum(total, axis=0)
 
 
 @triton.jit
@@ -85,9 +135,18 @@ def statistics(
     scratch, sizes = (partials_pointer, counter_pointer), (images, channels, parts)
     if _arrives_last(x_pointer, None, shift, scratch, (channel, part), sizes, CUT):
         sum_d, sum_dd = _totals(partials_pointer, channel, channels, parts)
-        pointers = mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer
-        count = images * CUT.plane
-        finish_statistics(channel, shift, sum_d, sum_dd, count, pointers, EPSILON, MOMENTUM)
+        m = tl.cast(images * CUT.plane, tl.float32)
+        delta = sum_d / m
+        mean = shift + delta
+        variance = sum_dd / m - delta * delta
+        variance = tl.where(variance < 0.0, 0.0, variance)  # a maximum would hide NaN
+        tl.store(mean_pointer + channel, mean)
+        tl.store(rstd_pointer + channel, 1.0 / tl.sqrt_rn(variance + EPSILON))
+        running = tl.load(running_mean_pointer + channel)
+        tl.store(running_mean_pointer + channel, running + MOMENTUM * (mean - running))
+        running = tl.load(running_variance_pointer + channel)
+        unbiased = variance * (m / (m - 1.0))
+        tl.store(running_variance_pointer + channel, running + MOMENTUM * (unbiased - running))
 
 
 @triton.jit(do_not_specialize=_SIZES)

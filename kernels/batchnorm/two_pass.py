@@ -20,7 +20,6 @@ import torch
 from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.batchnorm import passes
-from kernels.batchnorm.channel import Cut
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
 from kernels.tensors import empty
@@ -70,7 +69,7 @@ def parts(problem: BatchNorm, tile: Tile, multiprocessors: int) -> int:
 
 def sizes(problem: BatchNorm, tile: Tile, of_parts: int) -> dict[str, Any]:
     """What all four kernels are called with besides tensors."""
-    cut = Cut(problem.h * problem.w, tile.rows, tile.stages)
+    cut = passes.Cut(problem.h * problem.w, tile.rows, tile.stages)
     return {"images": problem.n, "channels": problem.c, "parts": of_parts, "CUT": cut}
 
 

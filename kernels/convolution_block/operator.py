@@ -56,16 +56,14 @@ def inputs(problem: ConvolutionBlock, uniform: Uniform) -> Tensors:
     return x, w, 1 + 0.1 * weight, shift, 0.1 * mean, 1 + 0.1 * variance
 
 
-def as_a_model(
-    problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
-) -> torch.Tensor:
+def as_a_model(problem: ConvolutionBlock, *inputs: torch.Tensor) -> torch.Tensor:
     """y [n, k, p, q] in the type and layout of x, as a model would write it."""
+    x, w, *of = inputs
     z = functional.conv2d(x, w, None, problem.stride, problem.padding)
     y = _FUNCTIONS[problem.activation][0](_normalized(problem, z, *of))
     # It is so already, but not on torch's device `meta`, which says how Inductor's output is allocated.
-    return y.contiguous(
-        memory_format=torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    )
+    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
+    return y.contiguous(memory_format=order)
 
 
 def reference(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> torch.Tensor:
@@ -86,18 +84,16 @@ def _normalized(problem: ConvolutionBlock, z: torch.Tensor, *of: torch.Tensor) -
     return z
 
 
-def _unfused(
-    library: str, problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
-) -> Launch:
+def _unfused(library: str, problem: ConvolutionBlock, *inputs: torch.Tensor) -> Launch:
     """A kernel for each step; y preallocated, what oneDNN and layernorm return allocated by each call."""
+    x, w, *of = inputs
     convolved = convolution.OPERATOR.implementations[library](problem.convolution(), x, w)
     return _followed(convolved, problem, x, *_norm(problem, x, *of))
 
 
-def _folded(
-    library: str, problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
-) -> Launch:
+def _folded(library: str, problem: ConvolutionBlock, *inputs: torch.Tensor) -> Launch:
     """The convolution with folded weights and a bias, then the activation function; allocated so, too."""
+    x, w, *of = inputs
     with_bias = problem.convolution(bias=True)
     convolved = convolution.OPERATOR.implementations[library](with_bias, x, *_fold(problem, w, *of))
     return _followed(convolved, problem, x)

@@ -26,10 +26,9 @@ import torch
 from bench.autotune.tuning import TIMED, tuned
 from bench.spec import Launch, Unsupported
 from kernels.gemm import pointer, split_k, tma
-from kernels.gemm.operands import Operands, has_wide_loads
+from kernels.gemm.operands import Operands, Prepared, has_wide_loads
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from kernels.gemm.tiles import Tile, tiles_of
-from kernels.prepared import Prepared
 
 Capability = tuple[int, int]
 

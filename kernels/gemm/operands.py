@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from bench.spec import Launch
 from kernels.gemm.problem import SCALED, Gemm
 from kernels.gemm.tiles import GROUP, Tile
 
@@ -85,6 +86,23 @@ class Operands:
             "EVEN_K": self.problem.k % tile.k == 0,
         }
         return {name: every[name] for name in kernel.arg_names if name in every}
+
+
+class Prepared(NamedTuple):
+    """A kernel, its grid and its arguments."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+    output: torch.Tensor
+
+    def launch(self) -> Launch:
+        """Its launch on the current device and stream."""
+        return Launch.of(self.kernel[self.grid], (self.output,), **self.arguments)
+
+    def compile(self) -> None:
+        """Make what `launch` will run, and do not run it."""
+        self.kernel.warmup(**self.arguments, grid=(1,))
 
 
 def leading_sizes(problem: Gemm) -> set[str]:

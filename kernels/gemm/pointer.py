@@ -34,11 +34,10 @@ import triton
 import triton.language as tl
 
 from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
-from kernels.gemm.operands import Operands, has_wide_loads
+from kernels.gemm.operands import Operands, Prepared, has_wide_loads
 from kernels.gemm.partial_sums import reduce_parts
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, pointer_tiles, tiles_of
-from kernels.prepared import Prepared
 
 
 @triton.jit(  # type: ignore[untyped-decorator]

@@ -26,12 +26,11 @@ registers, which large tiles do not have.
 import math
 from collections.abc import Mapping
 
-from kernels.gemm.operands import Operands, has_wide_loads
+from kernels.gemm.operands import Operands, Prepared, has_wide_loads
 from kernels.gemm.partial_sums import workspace
 from kernels.gemm.pointer import multiply
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, kind_of, of_generation, tile_list, tiles_of
-from kernels.prepared import Prepared
 
 LEAST_STEPS = 4
 """Steps along K that a part has at least: about as many as it takes to fill its pipeline."""

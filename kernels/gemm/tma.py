@@ -54,10 +54,9 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.gemm.blocks import grouped, walk_descriptors
-from kernels.gemm.operands import Operands
+from kernels.gemm.operands import Operands, Prepared
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, tiles_of
-from kernels.prepared import Prepared
 
 
 @triton.jit(do_not_specialize=["m", "n", "k"])  # type: ignore[untyped-decorator]

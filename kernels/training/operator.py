@@ -60,9 +60,8 @@ def _layer(weights: Tensors, x: torch.Tensor) -> torch.Tensor:
 
 
 def _trained(problem: Training, weights: Tensors) -> list[torch.Tensor]:
-    return [
-        weight for layer in _layers(problem, weights) for weight in layer[1 if problem.lora_rank else 0 :]
-    ]
+    frozen = 1 if problem.lora_rank else 0
+    return [weight for layer in _layers(problem, weights) for weight in layer[frozen:]]
 
 
 def reference(problem: Training, x: torch.Tensor, t: torch.Tensor, *weights: torch.Tensor) -> Tensors:
@@ -218,10 +217,8 @@ def tolerance(problem: Training, implementation: str) -> list[float]:
     error += FLOAT32 * math.sqrt(4 * n * products) * (4 + of_sum)
     error += 2 * n * products * 2 * TF32_CUT if problem.dtype == "tf32" else 0
     error *= math.exp(2 * math.sqrt(2 * n / problem.width))
-    shapes = (
-        [(problem.lora_rank, problem.width), (problem.width, problem.lora_rank)] if problem.lora_rank
-        else [(problem.width, problem.width)]
-    )  # fmt: skip
+    rank, width = problem.lora_rank, problem.width
+    shapes = [(rank, width), (width, rank)] if rank else [(width, width)]
     gradients = [error * reach(math.prod(shape)) for shape in shapes]
     if problem.optimizer == "none":
         return gradients * n

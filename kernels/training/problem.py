@@ -144,9 +144,8 @@ class Training(MatrixProblem):
         forward, again = self.layers, self.again
         # Each pass reads every weight once for each micro-batch.
         weights = item * square * times * (2 + again / forward)
-        rows = a * (
-            4 * (forward + again) + 3 * forward + 2 * (forward - 1) + (0 if self.lora_rank else 2 * forward)
-        )
+        of_w = 0 if self.lora_rank else 2 * forward
+        rows = a * (4 * (forward + again) + 3 * forward + 2 * (forward - 1) + of_w)
         gradients = 4 * self.trained_count * (1 + 3 * (times - 1))
         casts = (6 * (1 + again / forward) * (square + self._lora) + 6 * self.trained_count) * times
         thin = self.batch * self.lora_rank * item * (4 * forward + 2 * again)
