@@ -22,7 +22,7 @@ CPU_DENSE := $(REFERENCE)/cpu-intel-xeon-2-core/20261121T154800Z-478f81f2d1f8.pa
 CPU_GEMM := $(REFERENCE)/cpu-intel-xeon-2-core/20261122T005120Z-499eb026a141.parquet
 DRAWN := $(FIGURES)/readme
 
-.PHONY: setup bench test test-slowest test-deep figures public clean as-is
+.PHONY: setup bench test test-deep figures public clean as-is
 
 setup: $(READY)
 
@@ -40,21 +40,15 @@ bench: $(READY)
 
 # The processes of pytest and their many children share the bytecode of our modules, even where the environment
 # turns it off: without it each compiles all of them again.
-test test-slowest test-deep: export PYTHONDONTWRITEBYTECODE :=
+test test-deep: export PYTHONDONTWRITEBYTECODE :=
 
 # Mypy and `pytest bench` are among the tests, so that no processor waits for them. A file's tests share what they
-# set up, so they stay in one process; the longest files begin (tests/slowest.py).
-TESTS = $(RUN) -m pytest tests -n auto --dist loadfile --no-loadscope-reorder
+# set up, so they stay in one process; the longest files begin (tests/slowest.txt).
 test: EXTRAS := dev
 test: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(TESTS)
-
-# The list of the slowest tests, tests/slowest.txt, again.
-test-slowest: EXTRAS := dev
-test-slowest: $(READY)
-	$(TESTS) --slowest
+	$(RUN) -m pytest tests -n auto --dist loadfile --no-loadscope-reorder
 
 # All of what `make test` draws a few cases of, simulations and compile tables: for nights.
 test-deep: EXTRAS := dev

@@ -12,6 +12,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 # NumPy reads it as it is imported. Two threads wait for each other, busily, over matrices of 64 x 64, and
 # processes of xdist share the processors already.
@@ -24,17 +25,19 @@ import pytest
 
 from tests.computed_once import computed_once
 from tests.drawing import SEED, begin_run, is_deep, run_seed
-from tests.slowest import Seconds, longest_first
+
+SLOWEST = Path(__file__).with_name("slowest.txt")
+"""The files of tests that take seconds, the longest first, by `pytest tests --durations=0`. A file stays in
+one process, so that what its tests share is made once; no processor waits for one of them at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --deep and --slowest."""
+    """Add --deep."""
     parser.addoption(
         "--deep",
         action="store_true",
         help="Run the tests marked deep too, and every case that others draw from.",
     )
-    parser.addoption("--slowest", action="store_true", help="Write tests/slowest.txt again.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,8 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Inductor compiles a program to try each vector instruction set that the processor has, ten seconds of a
     # fresh checkout.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    if config.getoption("--slowest") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Seconds())
     gc.disable()  # what is imported and collected from here on stays
 
 
@@ -70,7 +71,8 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the deep tests, unless they were asked for; several processes begin with the longest."""
     if hasattr(config, "workerinput"):
-        longest_first(items)
+        longest = {name: place for place, name in enumerate(SLOWEST.read_text().split())}
+        items.sort(key=lambda item: longest.get(item.nodeid.partition("::")[0], len(longest)))
     if is_deep():
         return
     left_out = [item for item in items if item.get_closest_marker("deep")]

@@ -1,4 +1,4 @@
-"""Mypy's strict verdict on the whole checkout, as long as many tests: tests/slowest.py has it begin early."""
+"""Mypy's strict verdict on the whole checkout, as long as many tests: it begins early (slowest.txt)."""
 
 import subprocess
 import sys

@@ -133,8 +133,7 @@ def _predicted(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     sheet = run.datasheet
     stated_s = roofline.datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
     if sheet is None or stated_s is None:
-        lacking = "there is no datasheet of this device" if sheet is None else "its datasheet lacks a number"
-        yield "L0 datasheet", f"no prediction: {lacking}"
+        yield "L0 datasheet", "no prediction: the device has no datasheet, or it lacks a number"
     else:
         peak, bandwidth = sheet.peak_flop_per_s(row.arithmetic, row.dtype), sheet.bandwidth_byte_per_s
         stated = [amount_text(peak, "FLOP/s")] if row.flop and peak else []
@@ -145,8 +144,7 @@ def _predicted(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
         bound = f", bound by {derived['structured_limiter']}" if derived["structured_limiter"] else ""
         yield "L2 structure", f"{seconds_text(derived['structured_s'])}{bound}"
     else:
-        lacking = "ceilings, or calibration shapes of its data type, that this run lacks"
-        yield "L2 structure", f"no prediction: it needs {lacking}"
+        yield "L2 structure", "no prediction: its run lacks ceilings, or calibration shapes of its data type"
     if derived["calibrating"]:
         yield "", "predictions are made of this row, so it is no test of them"
 
@@ -183,7 +181,7 @@ def _intervals(row: Measurement, run: DeviceRun) -> Facts:
         told = half if half == NOT_MEASURABLE else f"95 of 100 visits within {half}"
         yield "in this run", f"{told} ({by})"
     if (found := interval(row, within)) is None or row.median_s is None:
-        yield "in other runs", "no interval: too few samples" if row.samples_s else "no interval is known"
+        yield "in other runs", "no interval"
         return
     down, up, runs = found
     ends_s = row.median_s * math.exp(-down), row.median_s * math.exp(up)
