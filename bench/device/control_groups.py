@@ -15,20 +15,18 @@ ROOT = Path("/")
 def control_groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
     """Folders of the control groups that this process is in: version 2, then the controller's of version 1.
 
-    Of each version the process's own comes first, then those that contain it. `controller` is cpu or memory;
-    `root` is where proc and sys are.
+    Of each version the process's own comes first, then those that contain it, as far as they can be seen from
+    here: a container may see no more than its own, at the top. They lie where systemd and containers mount
+    them. `controller` is cpu or memory; `root` is where proc and sys are.
     """
-    mounts = _mounts(controller, root)
-    for kind in ("cgroup2", "cgroup"):
-        if kind not in mounts or (path := _own_path(controller, kind, root)) is None:
-            continue
-        shown, mount = mounts[kind]
-        # In a container the mount may show only a part of the tree, while the path is given from the top.
-        below = path.relative_to(shown) if path.is_relative_to(shown) else Path()
-        if ".." in below.parts:  # outside of this process's cgroup namespace, so not to be seen from here
-            below = Path()
-        for part in (below, *below.parents):
-            yield root / mount.relative_to("/") / part
+    for line in sorted(text_of(root / "proc/self/cgroup").splitlines()):
+        number, controllers, path = (*line.split(":", 2), "", "")[:3]  # `0::/path`, `4:cpu,cpuacct:/path`
+        mounts = [controller] * (controller in controllers.split(","))
+        # A path upwards is outside of this process's namespace.
+        below = Path() if "/.." in path else Path(path.lstrip("/"))
+        for mount in ("unified", "") if number == "0" else mounts:
+            folders = (root / "sys/fs/cgroup" / mount / part for part in (below, *below.parents))
+            yield from filter(Path.is_dir, folders)
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
@@ -63,30 +61,6 @@ def _memory(root: Path) -> Iterator[tuple[int, int | None]]:
         used = text_of(group / "memory.current") or text_of(group / "memory.usage_in_bytes")
         if limit.isdigit():
             yield int(limit), int(used) if used.isdigit() else None
-
-
-def _mounts(controller: str, root: Path) -> dict[str, tuple[Path, Path]]:
-    """cgroup2 | cgroup (version 1, the controller's) -> (what part of its tree is mounted, where)."""
-    mounts: dict[str, tuple[Path, Path]] = {}
-    for line in text_of(root / "proc/self/mountinfo").splitlines():
-        place, _, kind = line.partition(" - ")
-        fields, types = place.split(), kind.split()
-        if len(fields) < 5 or not types or types[0] not in ("cgroup2", "cgroup"):
-            continue
-        if types[0] == "cgroup2" or controller in types[-1].split(","):
-            mounts.setdefault(types[0], (Path(fields[3]), Path(fields[4])))
-    return mounts
-
-
-def _own_path(controller: str, kind: str, root: Path) -> Path | None:
-    """This process's control group: `0::/path` in version 2, `4:cpu,cpuacct:/path` in version 1."""
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        is_unified = number == "0" and not controllers
-        if is_unified if kind == "cgroup2" else controller in controllers.split(","):
-            return Path(path)
-    return None
 
 
 def text_of(path: Path) -> str:

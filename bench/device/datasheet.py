@@ -8,7 +8,7 @@ compute capability and name imply.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import UserError, closest, quoted, suggestion
 from bench.spec import Dtype
@@ -44,12 +44,6 @@ class Figure(_Entry):
     source: str
     note: str = ""
 
-    @model_validator(mode="after")
-    def _unknown_is_explained(self) -> Figure:
-        if self.value is None and not self.note:
-            raise ValueError("a value of null needs a note saying why it is unknown")
-        return self
-
 
 class Count(Figure):
     """A figure that is a whole number and known."""
@@ -75,12 +69,6 @@ class Rate(_Entry):
     source: str
     note: str = ""
 
-    @model_validator(mode="after")
-    def _unknown_is_explained(self) -> Rate:
-        if self.fma_per_clock_per_sm is None and self.runs_on is None and not self.note:
-            raise ValueError("a rate of null needs a note saying why it is unknown")
-        return self
-
 
 class _Rates(_Entry):
     match: list[str] = Field(min_length=1)
@@ -100,10 +88,6 @@ class _Rates(_Entry):
         return {("matrix", k): v for k, v in self.matrix.items()} | {
             ("vector", k): v for k, v in self.vector.items()
         }
-
-    def cited(self) -> Iterator[Figure | Rate]:
-        """The entries that must have a source."""
-        yield from self.rates.values()
 
 
 class _Sheet(_Rates):
@@ -128,32 +112,10 @@ class _Sheet(_Rates):
     power_w: Figure
     reached_flop_per_s: dict[Dtype, Figure] = Field(default_factory=dict)
 
-    def cited(self) -> Iterator[Figure | Rate]:
-        yield from (v for k in type(self).model_fields if isinstance(v := getattr(self, k), Figure))
-        yield from self.reached_flop_per_s.values()
-        yield from super().cited()
-
-    @model_validator(mode="after")
-    def _sources_exist(self) -> _Sheet:
-        _check_sources(self.sources, self.cited())
-        return self
-
 
 class _ByCapability(_Entry):
     sources: dict[str, str]
     entries: list[_Rates]
-
-    @model_validator(mode="after")
-    def _sources_exist(self) -> _ByCapability:
-        for entry in self.entries:
-            _check_sources(self.sources, entry.cited())
-        return self
-
-
-def _check_sources(sources: Mapping[str, str], cited: Iterator[Figure | Rate]) -> None:
-    for entry in cited:
-        if not sources.get(entry.source):
-            raise ValueError(f"source {entry.source!r} is not among its sources: {', '.join(sources)}")
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -257,6 +219,7 @@ def _ours() -> tuple[Datasheet, ...]:
     return tuple(datasheets())
 
 
+@cache
 def find_datasheet(driver_name: str, memory_byte: int | None = None) -> Datasheet | None:
     """The datasheet of exactly this name, and of about this memory if given; None if there is none.
 

@@ -40,7 +40,7 @@ class Device:
     uuid: str
     """Identity of the GPU as NVML writes it and CUDA_VISIBLE_DEVICES takes it; empty for a CPU.
 
-    `GPU-...` of a whole GPU, `MIG-...` of a slice of one: see `_identity`.
+    `GPU-...` of a whole GPU, `MIG-...` of a slice of one (MIG User Guide, "CUDA Device Enumeration").
     """
     sm_count: int
     """Streaming multiprocessors; physical cores this process may use on a CPU."""
@@ -133,18 +133,21 @@ def _there_is(gpus: list[Device]) -> str:
 def _gpu(driver: ctypes.CDLL, index: int) -> Device:
     """A GPU as the CUDA driver describes it, without a datasheet."""
     device, memory, version = ctypes.c_int(), ctypes.c_size_t(), newest_cuda(driver)
-    name = ctypes.create_string_buffer(256)
+    name, pci_bus = ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
     call(driver, "cuDeviceGet", ctypes.byref(device), index)
     call(driver, "cuDeviceGetName", name, len(name), device)
     call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    call(driver, "cuDeviceGetPCIBusId", pci_bus, len(pci_bus), device)  # a slice has that of its GPU
 
     def attribute(number: int) -> int:
         value = ctypes.c_int()
         call(driver, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
-    # Numbers of enum CUdevice_attribute in cuda.h.
-    identity = _identity(driver, device, text := name.value.decode(errors="replace"))
+    # Of a slice it is the compute instance's number (CUDA driver API reference); only NVML tells slices.
+    number = (ctypes.c_ubyte * 16)()
+    call(driver, "cuDeviceGetUuid_v2", ctypes.byref(number), device)
+    text, identity = name.value.decode(errors="replace"), f"GPU-{uuid.UUID(bytes=bytes(number))}"
     return Device(
         kind="cuda",
         index=index,
@@ -152,39 +155,16 @@ def _gpu(driver: ctypes.CDLL, index: int) -> Device:
         slug=slug_of(text),
         id=short_hash(identity),
         uuid=identity,
-        sm_count=attribute(16),
+        sm_count=attribute(16),  # numbers of enum CUdevice_attribute in cuda.h
         cache_byte=attribute(38),
         memory_byte=memory.value,
         capability=(attribute(75), attribute(76)),
         driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
         datasheet=None,
         host=socket.gethostname(),
-        pci_bus=_pci_bus(driver, device),
+        pci_bus=pci_bus.value.decode(errors="replace").lower(),
         boot=_boot(ROOT),
     )
-
-
-def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """`domain:bus:device.function` in hexadecimal; a slice has that of its GPU. Empty if it is unknown."""
-    text = ctypes.create_string_buffer(32)
-    try:
-        call(driver, "cuDeviceGetPCIBusId", text, len(text), device)
-    except CudaError:
-        return ""
-    return text.value.decode(errors="replace").lower()
-
-
-def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
-    """`GPU-...`, or `MIG-...` if its name says that it is a slice of a divided GPU, ` MIG 3g.40gb`.
-
-    For a slice the function returns the compute instance's UUID (CUDA driver API reference), which
-    CUDA_VISIBLE_DEVICES takes (MIG User Guide, "CUDA Device Enumeration"). NVML, where it is there, knows
-    better what is a slice. CudaError if the driver does not answer.
-    """
-    value = (ctypes.c_ubyte * 16)()
-    call(driver, "cuDeviceGetUuid_v2", ctypes.byref(value), device)
-    is_slice = re.search(r" MIG (\d+c\.)?\d+g\.\d+gb", name)
-    return f"{'MIG' if is_slice else 'GPU'}-{uuid.UUID(bytes=bytes(value))}"
 
 
 def _cuda_device(gpu: Device) -> Device:

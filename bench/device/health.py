@@ -58,7 +58,8 @@ def fitness(
 
 def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
     if there := gpu.processes():
-        yield Unfit("foreign processes", f"in use by {_who(there)}", refuses=True)
+        pids = ", ".join(str(pid or "one whose id is hidden") for pid in there)
+        yield Unfit("foreign processes", f"in use by other processes ({pids})", refuses=True)
     if gpu.mig() == "on":
         yield Unfit("mig", "divided (MIG): its parts share what is measured", refuses=True)
     limit_w = gpu.power_limit_w()
@@ -83,14 +84,6 @@ def _margin_c(gpu: NvmlGpu) -> float | None:
     limit_c = gpu.ask("nvmlDeviceGetTemperatureThreshold", gpu.nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
     at_c = gpu.temperature_c()
     return None if limit_c is None or at_c is None else float(limit_c) - at_c
-
-
-def _who(pids: list[int]) -> str:
-    """`2 other processes (4711, and 1 whose id is hidden)`."""
-    named = [str(pid) for pid in pids if pid]
-    if unknown := len(pids) - len(named):
-        named.append(f"{'and ' if named else ''}{unknown} whose id is hidden")
-    return f"{len(pids)} other {'process' if len(pids) == 1 else 'processes'} ({', '.join(named)})"
 
 
 def _cpu(root: Path, others: OtherProcesses | None) -> Iterator[Unfit]:

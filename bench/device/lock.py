@@ -1,7 +1,9 @@
 """Lock of a GPU: one timed run at a time. The kernel releases it when its holder dies, however it dies.
 
 The lock is `flock` on a file named by the GPU's UUID, so neither the GPU's number nor the user who measures
-matters. The file holds a note for a run that is refused: which process has the lock, since when, doing what.
+matters. The file holds a note for a run that is refused: which process has the lock, on which host (each
+container is one), since when, doing what. It is emptied at the end; the next holder replaces what a killed
+one has left.
 
 The file lies in /dev/shm: it exists on every Linux, everyone may write to it, it is empty after a restart,
 and containers that share it (`--ipc=host`) share the lock, as they would not with /tmp or $XDG_RUNTIME_DIR.
@@ -15,20 +17,19 @@ that it cannot keep; and rows of a CPU record what neighbours took (pressure, st
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from bench.errors import UserError
 
 FOLDER = Path("/dev/shm")
 
-_NOTE_BYTE = 1 << 16
+_NOTE_LENGTH = 4096
 """No note is longer; whatever else may stand in such a file is not read to its end."""
 
 
@@ -45,21 +46,17 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
         yield ""
         return
     path = folder / f"roofbench-{uuid}.lock"
-    descriptor, why = None, ""
     try:
         descriptor = _locked(path, device)
     except OSError as error:
-        why = f"{device} is not locked against a second run: {path}: {error.strerror or error}"
-    if descriptor is None:
-        yield why
+        yield f"{device} is not locked against a second run: {path}: {error.strerror or error}"
         return
     try:
         since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        note = {"pid": os.getpid(), "pid_namespace": _pid_namespace(), "since": since, "doing": doing}
-        _write(descriptor, note)
+        _write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since} ({doing})")
         yield ""
     finally:
-        _write(descriptor, {})
+        _write(descriptor, "")
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was started and still has a copy
         os.close(descriptor)
 
@@ -72,11 +69,14 @@ def _locked(path: Path, device: str) -> int:
         if not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1:
             raise OSError("is not a plain file of its own")
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException as error:
-        note = _note(descriptor)
+    except BlockingIOError:
+        with os.fdopen(descriptor, errors="replace") as file:
+            note = file.read(_NOTE_LENGTH)
+        who = note if note.startswith("process ") and note.isprintable() else "another process"
+        what_to_do = "wait for it, choose another with --bench-device, or stop it"
+        raise UserError(f"{device} is being measured by {who}; {what_to_do}") from None
+    except BaseException:
         os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise UserError(_busy(device, note)) from None
         raise
     return descriptor
 
@@ -100,39 +100,8 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDONLY | careful)
 
 
-def _write(descriptor: int, note: dict[str, Any]) -> None:
+def _write(descriptor: int, note: str) -> None:
     """Replace the note. Where that is not allowed, or the disk is full, the lock holds all the same."""
-    text = json.dumps(note).encode() if note else b""
-    try:
+    with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, text, 0)
-    except OSError:
-        pass
-
-
-def _note(descriptor: int) -> object:
-    """What the holder wrote; None if it wrote nothing that can be read."""
-    try:
-        return json.loads(os.pread(descriptor, _NOTE_BYTE, 0))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _busy(device: str, note: object) -> str:
-    """The sentence for a refused run. People kill what it names: a process is named only by a valid id."""
-    who = "another process"
-    match note:
-        case {"pid": int(pid), "pid_namespace": str(where), "since": str(began), "doing": str(doing)}:
-            if where != _pid_namespace():
-                who = f"a process in another container since {began} ({doing})"
-            elif Path(f"/proc/{pid}").exists():  # else the note is an earlier holder's
-                who = f"process {pid} since {began} ({doing})"
-    return f"{device} is being measured by {who}; wait for it, choose another with --bench-device, or stop it"
-
-
-def _pid_namespace() -> str:
-    """The namespace of this process's id: containers count their own."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+        os.pwrite(descriptor, note.encode(), 0)

@@ -12,7 +12,7 @@ int cuDeviceGetCount(int *n) { *n = 2; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
 int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
 static const char *addresses[] = {"0000:1B:00.0", "0000:AF:00.0"};
-int PCI(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
+int cuDeviceGetPCIBusId(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
 int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
 #define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
 int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(16 * d); }

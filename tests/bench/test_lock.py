@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -74,9 +73,9 @@ def file(folder: Path) -> Path:
     return folder / f"roofbench-{UUID}.lock"
 
 
-def taken(folder: Path, uuid: str = UUID) -> str:
+def taken(folder: Path) -> str:
     """What one who wants the lock is told; empty if he gets it."""
-    with device_lock(uuid, GPU, "results in r", folder) as why:
+    with device_lock(UUID, GPU, "results in r", folder) as why:
         return why
 
 
@@ -89,16 +88,10 @@ def refused(folder: Path) -> str:
 def test_a_second_run_is_told_who_has_the_device_since_when_and_what_to_do(
     held: Holder, tmp_path: Path
 ) -> None:
-    before = datetime.now(UTC)
     said = refused(tmp_path)
-    told = re.fullmatch(
-        rf"(.+) is being measured by process {held.pid} since (\S+ \d\d:\d\d) UTC "
-        rf"\(results in /of/the/holder\){re.escape(WAY_OUT)}",
-        said,
-    )
-    assert told and told[1] == GPU, said
-    since = datetime.strptime(told[2], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    assert abs((before - since).total_seconds()) < 3600
+    who = rf"process {held.pid} on {re.escape(socket.gethostname())} since \d+-\d+-\d+ \d\d:\d\d UTC"
+    told = rf"{re.escape(GPU)} is being measured by {who} \(results in /of/the/holder\){re.escape(WAY_OUT)}"
+    assert re.fullmatch(told, said), said
     second = Holder(tmp_path)
     assert second.said == said
     second.end()
@@ -148,43 +141,10 @@ def test_a_cpu_is_never_locked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-LONG_AGO = "2026-01-02 03:04 UTC"
-US = f"process {os.getpid()}"
-NOBODY = 1 << 30
-"""No process has this number: Linux counts up to 2^22."""
-
-
-def note(**changed: object) -> str:
-    known = {
-        "pid": os.getpid(),
-        "pid_namespace": os.readlink("/proc/self/ns/pid"),
-        "since": LONG_AGO,
-        "doing": "dreaming",
-    }
-    return json.dumps(known | changed)
-
-
-@pytest.mark.parametrize(
-    ("text", "who"),
-    [
-        *((nonsense, "another process") for nonsense in ("", "{", "[1, 2]", "null", "{}", "[" * 60_000)),
-        ("\xff\x00" * 100, "another process"),
-        (note(pid="1; rm"), "another process"),
-        (note(pid=NOBODY), "another process"),
-        (note(since=5), "another process"),
-        (note(), f"{US} since 2026-01-02 03:04 UTC (dreaming)"),
-        (
-            note(pid_namespace="pid:[1]"),
-            "a process in another container since 2026-01-02 03:04 UTC (dreaming)",
-        ),
-    ],
-    ids=map(str, range(12)),  # a text has this process's id in it, which xdist's others have not
-)
-def test_whatever_the_file_says_the_sentence_names_nobody_wrongly(
-    held: Holder, tmp_path: Path, text: str, who: str
-) -> None:
+@pytest.mark.parametrize("text", ["", "rm -rf /", "process 1\n", "process 1 \x00", "\xff\x00" * 100])
+def test_a_note_that_no_run_wrote_names_nobody(held: Holder, tmp_path: Path, text: str) -> None:
     file(tmp_path).write_text(text, encoding="latin-1")
-    assert refused(tmp_path) == f"{GPU} is being measured by {who}{WAY_OUT}"
+    assert refused(tmp_path) == f"{GPU} is being measured by another process{WAY_OUT}"
 
 
 @pytest.mark.parametrize(
@@ -206,12 +166,6 @@ def test_a_trap_in_its_place_is_not_stepped_into_but_said(tmp_path: Path, make: 
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
-    said = taken(tmp_path / "nowhere")
-    assert said.endswith("No such file or directory") and "\n" not in said
-    assert not (tmp_path / "nowhere").exists()
-
-
 NOBODY_USER = 65534
 
 
@@ -229,7 +183,7 @@ class TestAnotherUser:
         assert taken(folder) == ""
         other = Holder(folder, NOBODY_USER)
         assert other.said == "held"
-        assert f"process {other.pid} since" in refused(folder)
+        assert f"process {other.pid} on " in refused(folder)
         other.end()
         assert taken(folder) == ""
 
