@@ -20,7 +20,7 @@ from bench.doctor.finding import Finding, checked, failed
 from bench.doctor.steadiness import Anchor, anchors
 from bench.format import ratio_text
 from bench.runner.merge_visits import SEED
-from bench.runner.worker_process import Worker, WorkerDied
+from bench.runner.worker_process import Worker
 from bench.spec import DeviceKind
 from bench.worker.lifeline import die_with
 
@@ -32,7 +32,6 @@ AGREE, APART = 0.02, 0.10
 """Shares by which the clocks may differ, and beyond which no disturbance explains it."""
 AGREE_REMEDY = "Look again when nothing else runs here: a restless machine sets two good clocks apart."
 APART_REMEDY = "Do not measure: one of the clocks lies. Report this line."
-DIED_REMEDY = "Look at the lines of the operators above: mend what fails there first."
 
 
 def clocks(device: Device) -> Iterator[Finding]:
@@ -43,11 +42,7 @@ def clocks(device: Device) -> Iterator[Finding]:
         for anchor in anchors(device.kind):
             problem = anchor.problem
             asked = [problem.operator, anchor.implementation, problem.parameters()]
-            try:
-                yield agreed(anchor, child.ask({"asked": asked}, DEADLINE_S)["turns"], device.kind)
-            except WorkerDied as death:
-                yield failed("two clocks", f"{anchor.noun}: {death}.", DIED_REMEDY)
-                return
+            yield agreed(anchor, child.ask({"asked": asked}, DEADLINE_S)["turns"], device.kind)
 
 
 def agreed(anchor: Anchor, turns: Sequence[tuple[float, float]], kind: DeviceKind) -> Finding:

@@ -6,10 +6,9 @@ Imports no torch: a wheel that the driver is too old for may refuse to be import
 from __future__ import annotations
 
 import ctypes
-import platform
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +21,7 @@ from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.environment import dependencies
-from bench.environment.dependencies import AFTERWARDS, EVERYTHING, Requirement, missing, pip_install, version
+from bench.environment.dependencies import EVERYTHING, missing, pip_install
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
@@ -41,7 +39,6 @@ REMEDIES = {
 }
 """Kind of bench.device.health.Unfit -> its remedy."""
 NVML_REMEDY = "Let the container see NVML (--gpus all, or the utility capability), or be sure of it yourself."
-SAME_REMEDY = "Keep one of them: look at PYTHONPATH and at packages installed for the user."
 
 
 def driver(device: Device) -> Iterator[Finding]:
@@ -53,10 +50,9 @@ def driver(device: Device) -> Iterator[Finding]:
 
 
 def torch_built_for() -> Mapping[str, Any]:
-    """torch/version.py of the torch that would be imported; empty if there is none."""
+    """torch/version.py of the torch that would be imported."""
     spec = find_spec("torch")
-    if spec is None or not spec.origin:
-        return {}
+    assert spec is not None and spec.origin, "the command begins only if it is there"
     return runpy.run_path(str(Path(spec.origin).with_name("version.py")))
 
 
@@ -72,8 +68,6 @@ def compatible(torch: Mapping[str, Any], speaks: int, driver_version: str) -> Fi
     """Whether this torch can run on a driver that speaks CUDA `speaks`."""
     wheel = str(torch.get("cuda") or "")
     here, major = f"{speaks // 1000}.{speaks % 1000 // 10}", int(wheel.partition(".")[0] or 0)
-    if not torch:
-        return failed("driver", "torch is not installed.", "Install it: make setup.")
     if not wheel:
         sentence = f"torch {torch['__version__']} was built without CUDA, and there is a GPU."
         return failed("driver", sentence, "Install a torch wheel built for CUDA.")
@@ -115,40 +109,25 @@ def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> It
 
 
 def packages(device: Device) -> Iterator[Finding]:
-    """The findings on the packages that pyproject.toml names, and on the worker that finds them."""
-    yield required(missing((EVERYTHING,)))
+    """The findings on the packages that only drawing, importing or predicting needs, and on the worker.
+
+    Without those that measuring needs the command does not begin.
+    """
+    sentence = "Measuring has every package it needs."
+    if lacking := missing((EVERYTHING,)):
+        listed = ", ".join(requirement.lack for requirement in lacking)
+        sentence += f" Drawing, importing or predicting lacks {listed}. Install with: "
+        sentence += pip_install(map(str, lacking))
+    yield passed("packages", sentence)
     try:
         with closing(WorkerSupervisor(device)) as supervisor:
             supervisor.started()
-            yield worker(supervisor.hello, supervisor.starting_s)
+            versions = {name: version or "none" for name, version in supervisor.hello.items()}
+            sentence = (
+                "A worker starts in {:.1f} s: Python {python}, torch {torch}, Triton {triton}; {libraries}."
+            )
+            yield passed("worker", sentence.format(supervisor.starting_s, **versions))
     except WorkerDied as death:
         tried = "torch" if device.kind == "cpu" else "torch; torch.zeros(1, device='cuda')"
         remedy = f'Mend this first, which must end without an error: {sys.executable} -c "import {tried}"'
         yield failed("worker", f"No worker starts, so nothing else is checked: {death}.", remedy)
-
-
-def required(lacking: Sequence[Requirement]) -> Finding:
-    """Whether every package that measuring needs is there; those of other commands are named beside it."""
-    listed = ", ".join(requirement.lack for requirement in lacking)
-    remedy = f"Install with: {pip_install(map(str, lacking))}"
-    if not lacking:
-        return passed("packages", "Every package that roofbench needs is there.")
-    measuring = {each.name for each in dependencies.required()} - {*AFTERWARDS}
-    if not measuring.intersection(requirement.name for requirement in lacking):
-        sentence = f"Measuring has every package it needs. Drawing, importing or predicting lacks {listed}."
-        return passed("packages", f"{sentence} {remedy}")
-    return failed("packages", f"Missing or too old: {listed}.", remedy)
-
-
-def worker(hello: Mapping[str, Any], starting_s: float) -> Finding:
-    """Whether the worker that answered `hello` uses the packages that this process sees."""
-    # torch's own file, as the metadata of a CUDA wheel from PyPI says 2.11.0 where torch says 2.11.0+cu130.
-    here = {"python": platform.python_version(), "torch": str(torch_built_for().get("__version__", ""))}
-    here["triton"] = version("triton") or ""
-    versions = {name: str(hello.get(name) or "none") for name in (*here, "libraries")}
-    if differ := [name for name in here if here[name] != hello[name]]:
-        listed = "; ".join(f"{name} {here[name] or 'none'} and {versions[name]}" for name in differ)
-        sentence = f"This process and the worker see different packages: {listed}."
-        return failed("worker", sentence, SAME_REMEDY)
-    sentence = "A worker starts in {:.1f} s: Python {python}, torch {torch}, Triton {triton}; {libraries}."
-    return passed("worker", sentence.format(starting_s, **versions))

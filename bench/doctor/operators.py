@@ -13,7 +13,6 @@ import kernels
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, outcome, passed, warned
 from bench.runner.supervisor import WorkerSupervisor
-from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
 
 WITHIN_S = 25.0
@@ -26,14 +25,6 @@ SMALL_BYTE = 4096
 FAULTY = ("wrong", "error", "crashed", "timeout", "out_of_memory", "escaped")
 """Statuses that the rows of a sound implementation never have."""
 REMEDY = "Leave the implementation out of decisions, and report this line: its rows are failures."
-TORCH_REMEDY = "Reinstall torch with the libraries of its wheel, and nothing else on LD_LIBRARY_PATH."
-REMEDIES = {
-    "cublas": TORCH_REMEDY,
-    "cublaslt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
-    "cudnn": TORCH_REMEDY,
-    "inductor": "See that a C compiler and Triton's ptxas work here.",
-}
-"""Implementation -> what to do if it is wrong, or not available."""
 
 
 class Asked(NamedTuple):
@@ -51,12 +42,10 @@ def operators(device: Device) -> Iterator[Finding]:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each worker would start a process for each core
     count = 1 if device.kind == "cpu" else max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2))
     workers = [WorkerSupervisor(device, grace_s=HANG_S) for _ in range(count)]
-    examples: dict[str, list[Problem]] = {}
-    for name in kernels.names():
-        try:
-            examples[name] = [kernels.problem(name)(**each) for each in workers[0].examples(name)]
-        except WorkerDied as death:
-            yield failed(name, f"{death}.", REMEDY)
+    examples = {
+        name: [kernels.problem(name)(**each) for each in workers[0].examples(name)]
+        for name in kernels.names()
+    }
     every = list(cases(device, examples))
     rows = answers(every, workers)
     for name in examples:
@@ -65,7 +54,6 @@ def operators(device: Device) -> Iterator[Finding]:
             yield passed(name, "No implementation of it runs on this device.")
         elif reached := {asked: rows[asked] for asked in mine if asked in rows}:
             yield judged(name, reached)
-    yield from libraries(rows)
     if left := [str(asked) for asked in every if asked not in rows]:
         sentence = f"{len(left)} of {len(every)} were not reached in {WITHIN_S:.0f} s, the first: {left[0]}."
         yield warned("not reached", sentence, "Run them all: python -m pytest bench/")
@@ -81,8 +69,7 @@ def cases(device: Device, examples: Mapping[str, Sequence[Problem]]) -> Iterator
         for implementation in kernels.problem(name).implementations:
             here = (implementation.name, device.kind, device.capability)
             if able := [problem for problem in problems if not problem.missing(*here)]:
-                dtype = usual if any(each.dtype == usual for each in able) else able[0].dtype
-                case = Asked(implementation.name, small([each for each in able if each.dtype == dtype]))
+                case = Asked(implementation.name, small([p for p in able if p.dtype == usual] or able))
                 if implementation.cpp_on_cpu and device.kind == "cpu":
                     compiled.append(case)
                 else:
@@ -121,24 +108,13 @@ def answers(
 
 def judged(name: str, rows: Mapping[Asked, Mapping[str, Any]]) -> Finding:
     """The finding for an operator: is every implementation right?"""
-    answered = {asked.implementation: row for asked, row in rows.items()}
-    right = [each for each, row in answered.items() if row["status"] == "ok"]
+
+    def those(*statuses: str) -> list[str]:
+        return [f"{a.implementation} {outcome(row)}" for a, row in rows.items() if row["status"] in statuses]
+
+    right = [asked.implementation for asked, row in rows.items() if row["status"] == "ok"]
     sentence = f"{len(right)} of {len(rows)} implementations are right ({', '.join(right) or 'none'})."
-    faulty = {each: row for each, row in answered.items() if row["status"] in FAULTY}
-    unsupported = {each: row for each, row in answered.items() if row["status"] == "unsupported"}
-    for word, those in (("Failing", faulty), ("Unsupported", unsupported)):
-        if those:
-            listed = "; ".join(f"{each} {outcome(row)}" for each, row in list(those.items())[:3])
-            sentence += f" {word}: {listed}{f'; and {len(those) - 3} more' if len(those) > 3 else ''}."
-    if faulty:
-        return failed(name, sentence, REMEDIES.get(next(iter(faulty)), REMEDY))
-    return passed(name, sentence)
-
-
-def libraries(rows: Mapping[Asked, Mapping[str, Any]]) -> Iterator[Finding]:
-    """A finding for each library of REMEDIES that is available for no operator."""
-    for name, remedy in REMEDIES.items():
-        of_it = [row for asked, row in rows.items() if asked.implementation == name]
-        if of_it and all(row["status"] == "unsupported" for row in of_it):
-            sentence = f"{name} is available for no operator: {of_it[0]['reason']}."
-            yield warned("libraries", sentence, remedy)
+    for word, listed in (("Failing", faulty := those(*FAULTY)), ("Unsupported", those("unsupported"))):
+        if listed:
+            sentence += f" {word}: {'; '.join(listed)}."
+    return failed(name, sentence, REMEDY) if faulty else passed(name, sentence)

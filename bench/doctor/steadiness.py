@@ -17,7 +17,6 @@ from bench.device.detect import Device
 from bench.doctor.finding import Finding, checked, failed, outcome
 from bench.format import amount_text, count_text, share_text, span_text
 from bench.judge.flags import HELD
-from bench.model.ceiling import two_speeds
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Problem
@@ -120,15 +119,11 @@ def visited(
 
 
 def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, device: Device) -> Finding:
-    """Whether these speeds, of every visit in `unit`, are one, two, or scattered, and can be true."""
+    """Whether these speeds, of every visit in `unit`, are one or scattered, and can be true."""
     low, high, is_copy = min(speeds), max(speeds), anchor.unit == "byte/s"
     sentence = f"{count_text(len(speeds), 'visit')} to {anchor.noun} within {lasted_s:.0f} s"
-    if both := two_speeds(speeds, least=2):
-        shown = (f"{amount_text(median(part), anchor.unit)} in {len(part)}" for part in both)
-        sentence += f" have two speeds: {' and '.join(shown)}"
-    else:
-        sentence += f": {span_text(amount_text(low, anchor.unit), amount_text(high, anchor.unit))}"
-        sentence += f", which is {share_text(high / low - 1)} apart"
+    sentence += f": {span_text(amount_text(low, anchor.unit), amount_text(high, anchor.unit))}"
+    sentence += f", which is {share_text(high / low - 1)} apart"
     peak = None
     if sheet := device.datasheet:
         peak = sheet.bandwidth_byte_per_s if is_copy else sheet.peak_flop_per_s("matrix", "float16")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,6 @@ from bench.device.detect import Device, detect
 from bench.device.other_processes import OtherProcesses
 from bench.doctor import clocks, faults, installation, operators, report, steadiness
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.environment.dependencies import Requirement
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.worker.__main__ import answer, make_bench
@@ -97,7 +95,6 @@ WHEEL = {"__version__": "2.13.0+cu130", "cuda": "13.0"}
         ({**WHEEL, "cuda": "14.1"}, 13000, "FAIL", "Update the driver to one that speaks CUDA 14, or"),
         (WHEEL, 0, "FAIL", "does not say which CUDA it speaks"),
         ({"__version__": "2.13.0+cpu", "cuda": None}, 13000, "FAIL", "built without CUDA"),
-        ({}, 13000, "FAIL", "torch is not installed. Install it: make setup."),
     ],
 )
 def test_the_driver_must_speak_the_cuda_of_the_wheel(
@@ -131,22 +128,6 @@ def test_neighbours_and_states_that_refuse_fail_and_others_warn() -> None:
 def test_a_cpu_that_others_use_is_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OtherProcesses, "busy", lambda _: "other processes take 1.0 of 2 processors")
     assert levels(installation.neighbours(device("cpu"), root=tmp_path)) == {"load": "WARN"}
-
-
-def test_a_missing_package_and_an_old_one_are_named_with_their_remedy() -> None:
-    found = installation.required([Requirement("surely-not-there", ">=2.7"), Requirement("numpy", ">=999")])
-    assert found.level == "FAIL" and "surely-not-there>=2.7, numpy>=999 (here is " in found.sentence
-    assert "-m pip install" in found.remedy and found.remedy.endswith("'surely-not-there>=2.7' 'numpy>=999'")
-    drawing = installation.required([Requirement("matplotlib", "")])
-    assert drawing.level == "PASS" and "lacks matplotlib" in drawing.sentence
-
-
-def test_a_worker_with_other_packages_is_a_failure() -> None:
-    bench = make_bench("cpu", 1 << 20, 1)
-    hello = answer(bench, {"do": "hello"})
-    assert levels([installation.worker(hello, 2.0)]) == {"worker": "PASS"}
-    other = installation.worker(hello | {"torch": "1.0"}, 2.0)
-    assert levels([other]) == {"worker": "FAIL"} and f"torch {hello['torch']} and 1.0" in other.sentence
 
 
 def test_if_no_worker_starts_nothing_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +183,7 @@ def test_an_interruption_stops_every_worker() -> None:
     assert stubs[0].stopped
 
 
-def test_a_wrong_result_and_a_crash_fail_and_a_missing_library_warns() -> None:
+def test_a_wrong_result_and_a_crash_fail() -> None:
     rows = [
         OK,
         row("wrong", "relative error 1.0"),
@@ -216,18 +197,7 @@ def test_a_wrong_result_and_a_crash_fail_and_a_missing_library_warns() -> None:
         "1 of 4 implementations are right (aten). Failing: triton wrong: relative error 1.0; "
         "quack crashed: SIGSEGV. Unsupported: cublaslt unsupported: no nvmath."
     )
-    assert levels(operators.libraries(given)) == {"libraries": "WARN"}
     assert operators.judged("softmax", dict(zip(asked("aten"), [OK], strict=True))).level == "PASS"
-    there = given | dict(
-        zip(
-            [operators.Asked("cublaslt", kernels.problem("stream")(dtype="float32", kind="copy", length=64))],
-            [OK],
-            strict=True,
-        )
-    )
-    assert not list(operators.libraries(there))
-    known = {each.name for operator in kernels.names() for each in kernels.problem(operator).implementations}
-    assert set(operators.REMEDIES) <= known
 
 
 # ---- faults
@@ -248,7 +218,6 @@ def test_every_fault_is_a_row_and_the_next_is_good() -> None:
     assert told(hang=OK) == "FAIL"
     assert told(illegal=row("error", "CompilationError: no compiler")) == "FAIL"
     assert told(good=[OK, row("error", "AcceleratorError: CUDA error")]) == "FAIL"
-    assert told(good=row("crashed")) == "FAIL"
 
 
 def test_a_worker_knows_the_doctors_operator() -> None:
@@ -287,21 +256,6 @@ def test_both_clocks_time_the_same_launches(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(turns) == clocks.ROUNDS and all(1e-6 < second < 1.0 for pair in turns for second in pair)
 
 
-def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Dead:
-        def __init__(self, *settings: Any, module: str) -> None:
-            assert module == clocks.__name__
-
-        def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-            raise WorkerDied("timeout", "no answer within 60 s")
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(clocks, "Worker", Dead)
-    assert levels(clocks.clocks(device())) == {"two clocks": "FAIL"}
-
-
 # ---- steadiness
 
 GEMM_S, COPY_S = 2 * 8192**3 / 989.4e12, 2 * 4 * (1 << 26) / 3.352e12
@@ -331,9 +285,7 @@ def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
     assert levels(visited(kind, calm, restless))["steady GEMM"] == "WARN"
 
 
-def test_two_speeds_are_named_and_a_slow_machine_has_fewer_visits() -> None:
-    memory, _ = visited("cpu", [0.46, 0.8, 0.79], [1.0])
-    assert memory.level == "WARN" and re.search(r"two speeds: .*/s in 4 and .*/s in 8\.", memory.sentence)
+def test_a_slow_machine_has_fewer_visits() -> None:
     visits = [FULL | {"median_s": 1e-2}] * steadiness.LEAST_VISITS  # one more is not there to be asked for
     seconds = itertools.count(step=2 * steadiness.LONGEST_S)
     worker = Stub({"aten": visits, "onednn": visits})
