@@ -1,12 +1,11 @@
 """Ray driver that measures every node of a Ray cluster and writes all results where it runs.
 
-    python fleet/ray_fleet.py RESULTS [--within-s 7200] [option of node.sh...]
+    python fleet/ray_fleet.py RESULTS [option of node.sh...]
 
 A task takes all GPUs of a node: each is measured alone, then all at the same time. A task whose worker died
 is started once more. All nodes have this checkout under the same path.
 """
 
-import argparse
 import ctypes
 import os
 import signal
@@ -22,6 +21,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PR_SET_PDEATHSIG = 1
+WITHIN_S = 7200
+"""Seconds after which no node is waited for."""
 
 
 def end_with_worker():
@@ -71,41 +72,36 @@ def keep(results, task, answer):
 
 def main():
     """Measure, and hand over to `python -m bench fleet`, which names what is missing; exits with its code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument(
-        "--within-s", type=float, default=7200, help="seconds after which nothing is waited for"
-    )
-    given, options = parser.parse_known_args()
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    results, options = Path(sys.argv[1]), sys.argv[2:]
     ray.init("auto", log_to_driver=False)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     nodes = [node for node in nodes if node["Resources"].get("GPU")] or nodes
-    given.results.mkdir(parents=True, exist_ok=True)
-    expected = given.results / "expected.txt"
+    results.mkdir(parents=True, exist_ok=True)
+    expected = results / "expected.txt"
     if not expected.exists():
         counts = {name_of(node): int(node["Resources"].get("GPU", 0)) for node in nodes}
         expected.write_text(
             "".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items())
         )
     tasks = {submit(node, options): name_of(node) for node in nodes}
-    deadline = time.monotonic() + given.within_s
+    deadline = time.monotonic() + WITHIN_S
     while tasks:
         ended, _ = ray.wait(list(tasks), timeout=max(0, deadline - time.monotonic()))
         if not ended:
             break
         task = tasks.pop(ended[0])
         try:
-            keep(given.results, task, ray.get(ended[0]))
+            keep(results, task, ray.get(ended[0]))
         except RayError as error:
             print(f"{task}: LOST: {str(error).partition('. ')[0]}")
     for ref, task in tasks.items():
         ray.cancel(ref, force=True)
-        print(f"{task}: LOST: not measured within {given.within_s:g} s")
+        print(f"{task}: LOST: not measured within {WITHIN_S} s")
     ray.shutdown()
     python = os.environ.get("PYTHON", ".venv/bin/python")
-    sys.exit(
-        subprocess.run([python, "-m", "bench", "fleet", given.results.resolve()], cwd=CHECKOUT).returncode
-    )
+    sys.exit(subprocess.run([python, "-m", "bench", "fleet", results.resolve()], cwd=CHECKOUT).returncode)
 
 
 if __name__ == "__main__":

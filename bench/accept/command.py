@@ -17,14 +17,10 @@ SUITE = "accept"
 Given = Annotated[
     list[Path] | None, typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one.")
 ]
-Baseline = Annotated[
-    list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
-]
 
 
 def accept(
     results: Given = None,
-    baseline: Baseline = None,
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
     bench_results: ResultsOption = None,
@@ -39,7 +35,7 @@ def accept(
     from bench.accept.report import exit_code, lines
 
     paths = list(results or []) or _measured(bench_device, bench_budget, bench_results)
-    judged = judge_files(paths, baseline or [], bench_results)
+    judged = judge_files(paths, bench_results)
     typer.echo("")
     show(lines(judged))
     typer.echo(f"one page to look at: python -m plots report {' '.join(map(str, paths))}")
@@ -59,7 +55,7 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
     return [result.path] if result.path is not None else []
 
 
-def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = None) -> list[JudgedKind]:
+def judge_files(paths: list[Path], results: Path | None = None) -> list[JudgedKind]:
     """Each kind of work of the one unit in these files, by all other results. UserError if of none."""
     from bench.accept.judge import judged
     from bench.accept.readings import read
@@ -74,6 +70,6 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
         raise UserError(
             f"accept {named}: several runs or units; give one, or compare units by `python -m bench fleet`"
         )
-    folders = [path for path in (RESULTS, results, *baseline) if path is not None and path.exists()]
+    folders = [path for path in (RESULTS, results) if path is not None and path.exists()]
     earlier = read(dict.fromkeys(folders), left_out, ours=True)
     return judged(mine, earlier, usual())

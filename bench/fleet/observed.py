@@ -88,11 +88,11 @@ class Fleet:
         return dict(Counter(unit.kind for unit in self.units.values()).most_common())
 
 
-def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
+def read(paths: Sequence[Path]) -> Fleet:
     """The fleet in these result files, or folders of them.
 
-    `expected` names the file with the nodes there should be; None: `expected.txt` in the folders, if there is
-    one. Damaged files are left out with a sentence. UserError if no file can be read or the list cannot.
+    `expected.txt` in the folders, if there is one, has the nodes there should be. Damaged files are left out
+    with a sentence. UserError if no file can be read or the list cannot.
     """
     left_out: list[str] = []
     tables = [table.select(_COLUMNS) for _, table in parquet.tables(paths, left_out.append, _COLUMNS)]
@@ -117,7 +117,7 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     failed = frame[frame["log_s"].isna()].astype(object)
     names = [row_name(row) for row in failed.where(failed.notna(), None).itertuples()]
     frame["name"] = pd.Series(names, failed.index, dtype=object)
-    return Fleet(_units(frame), frame[_TOLD], left_out, _expected(paths, expected))
+    return Fleet(_units(frame), frame[_TOLD], left_out, _expected(paths))
 
 
 def newest(times: pd.DataFrame) -> pd.DataFrame:
@@ -154,10 +154,9 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _expected(paths: Sequence[Path], given: Path | None) -> dict[str, int | None]:
-    files = [given] if given else sorted({each for p in paths if p.is_dir() for each in p.rglob(EXPECTED)})
+def _expected(paths: Sequence[Path]) -> dict[str, int | None]:
     nodes: dict[str, int | None] = {}
-    for file in files:
+    for file in sorted({each for path in paths if path.is_dir() for each in path.rglob(EXPECTED)}):
         try:
             lines = file.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:

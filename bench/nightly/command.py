@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import DeviceOption, ResultsOption
+from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption
 from bench.device.detect import detect
 from bench.environment.dependencies import AFTERWARDS, demand, refuse_if_missing
 from bench.errors import UserError, write_text
@@ -16,15 +16,9 @@ Baseline = Annotated[
     Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
 ]
 Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")]
-Cases = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
-]
 Suite = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps or cases are named."),
-]
-Budget = Annotated[
-    str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
+    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps are named."),
 ]
 Resume = Annotated[bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")]
 Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")]
@@ -35,9 +29,8 @@ def nightly(
     baseline: Baseline = None,
     bench_device: DeviceOption = "auto",
     bench_sweep: Sweeps = None,
-    bench_case: Cases = None,
     bench_suite: Suite = None,
-    bench_budget: Budget = None,
+    bench_budget: WallTimeOption = None,
     bench_resume: Resume = False,
     summary: Summary = None,
 ) -> None:
@@ -63,8 +56,7 @@ def nightly(
     options = Options(
         device=bench_device,
         sweeps=bench_sweep or (),
-        cases=bench_case or (),
-        suite=bench_suite or (None if bench_sweep or bench_case else CORE),
+        suite=bench_suite or (None if bench_sweep else CORE),
         budget=bench_budget,
         results=(bench_results or RESULTS).absolute(),
         resume=bench_resume,

@@ -218,8 +218,8 @@ def judge(device_night: Tonight, results: Path, baseline: Path | None) -> None:
             device_night.left_out.append(f"{night.run_id} is dated after tonight: a clock is or was wrong")
         nights = without_trials(history.until(tonight))
         if trials := tonight + 1 - len(nights.nights):
-            left = f"{count_text(trials, 'run')} that timed less than half as much as tonight"
-            device_night.left_out.append(f"{left}, so {'is no night' if trials == 1 else 'are no nights'}")
+            told = f"{count_text(trials, 'run')} that timed less than half as much as tonight: no nights"
+            device_night.left_out.append(told)
         device_night.judged = judged(nights, LOOK_BACK)
     device_night.failing = list(_failing(device_night))
 

@@ -84,10 +84,8 @@ def _in_short(device_night: Tonight) -> str:
         clauses.append(f"{len(device_night.failing)} cases that had a time have none")
     if any(step.kind == "machine" for step in device_night.steps(slower=True, kinds=("machine",))):
         clauses.append("the machine itself is slower than it was: see below")
-    if device_night.is_learning and not device_night.compared:
-        clauses.append(f"nothing was compared yet: {_why_not(device_night)}")
-    elif not device_night.compared:
-        clauses.append(f"nothing could be compared: {_why_not(device_night)}")
+    if not device_night.compared:
+        clauses.append(f"nothing was compared: {_why_not(device_night)}")
     elif not clauses:
         clauses.append(f"nothing changed: {device_night.compared} cases compared with earlier nights")
     else:

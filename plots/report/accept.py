@@ -19,7 +19,7 @@ def section(results: Results) -> Section | None:
     if others or not any(row.sweep.startswith(COMPARING) for row in run.rows):
         return None
     try:
-        judged = judge_files(list(results.files), [])
+        judged = judge_files(list(results.files))
     except UserError:  # several nights or units, or no row that says what the device can do
         return None
     lines = [

@@ -75,8 +75,6 @@ def made(
     ceilings: int = 8,
     noise: Noise | None = None,
     segments: Sequence[int] = (),
-    device: str = "h100-80gb-hbm3",
-    unit: str = "1f2e3d4c5b6a7988",
 ) -> History:
     """`ceilings` ceilings (half of them memory's, they come first), then `series` series in classes of
     `per_class`; at each night of `segments` the driver changes.
@@ -90,9 +88,9 @@ def made(
     shape = (len(table), nights)
     base = np.log(10 ** chance.uniform(-5, -2, (len(table), 1)))
     return History(
-        device=device,
+        device="h100-80gb-hbm3",
         device_name="NVIDIA H100 80GB HBM3",
-        unit=unit,
+        unit="1f2e3d4c5b6a7988",
         nights=tuple(_night(which, segments, len(table)) for which in range(nights)),
         series=table,
         log_s=base + noise.drawn(chance, *shape),

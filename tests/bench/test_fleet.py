@@ -73,8 +73,8 @@ def test_exit_codes(tmp_path: Path, chance: Chance) -> None:
     assert code == 0 and "No unit is slow beyond" in text
     (healthy / EXPECTED).write_text("node000\nnode009\n")
     assert said(healthy)[0] == 1
-    (tmp_path / "plan.txt").write_text("node000 4\n")
-    assert said(healthy, "--expected", tmp_path / "plan.txt")[0] == 0
+    (healthy / EXPECTED).write_text("node000 4\n")
+    assert said(healthy)[0] == 0
     code, text = said(written(tmp_path / "few", gpus(1, 7), chance))
     assert code == 3 and "too few units to say how far healthy ones differ: 7 of 7 were timed" in text
     write(tmp_path / "else" / "theirs.parquet", [replace(row(), source="somebody")])
@@ -213,23 +213,15 @@ def test_a_list_or_else_most_nodes_say_how_many_units_there_should_be(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        *(
-            (b"a b c\n", ":1: 'a b c': give"),
-            (b"a 8\nb -1\n", ":2: 'b -1': give"),
-            (b"a 0", ":1: 'a 0': give"),
-        ),
-        *(
-            (b"\xff\xfe", ": the list of expected nodes cannot be read"),
-            (None, ": the list of expected nodes"),
-        ),
+        (b"a b c\n", ":1: 'a b c': give"),
+        (b"a 8\nb -1\n", ":2: 'b -1': give"),
+        (b"a 0", ":1: 'a 0': give"),
+        (b"\xff\xfe", ": the list of expected nodes cannot be read"),
     ],
 )
-def test_a_list_that_is_none_is_refused(
-    tmp_path: Path, chance: Chance, text: bytes | None, says: str
-) -> None:
-    folder = written(tmp_path / "results", [Gpu("a", 0)], chance)
-    if text is not None:
-        (tmp_path / "nodes.txt").write_bytes(text)
+def test_a_list_that_is_none_is_refused(tmp_path: Path, chance: Chance, text: bytes, says: str) -> None:
+    folder = written(tmp_path, [Gpu("a", 0)], chance)
+    (tmp_path / EXPECTED).write_bytes(text)
     with pytest.raises(UserError) as refusal:
-        read([folder], tmp_path / "nodes.txt")
-    assert f"nodes.txt{says}" in str(refusal.value)
+        read([folder])
+    assert f"{EXPECTED}{says}" in str(refusal.value)

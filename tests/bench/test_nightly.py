@@ -112,7 +112,7 @@ def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> 
         found = machine.nights(more)
         verdict, _, short, *_ = page(found).splitlines()
         assert found.exit_code == 0 and verdict.startswith("# LEARNING: ")
-        assert short.startswith(f"nothing was compared yet: this is night {number}, ")
+        assert short.startswith(f"nothing was compared: this is night {number}, ")
         assert short.endswith(f" and is {count_text(7 - number, 'night')} away.")
     found = machine.run()
     assert found.exit_code == 0 and found.compared == CASES - 2
@@ -128,7 +128,7 @@ def test_a_trial_of_a_few_cases_is_no_night(machine: Machine) -> None:
         machine.night += 1
     found = machine.run()
     assert found.exit_code == 0 and found.compared == CASES - 2
-    told = "left out: 6 runs that timed less than half as much as tonight, so are no nights"
+    told = "left out: 6 runs that timed less than half as much as tonight: no nights"
     assert told in page(found) and "7 nights, 7 of them comparable" in page(found)
 
 
