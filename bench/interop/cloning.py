@@ -21,18 +21,14 @@ def clone(source: Source, folder: Path) -> None:
     """
     if not source.paths:
         raise UserError(f"{folder}: cannot be cloned, since no repository holds the files of {source.name}")
-    _check_out(source, source.commit, folder)
-    for commit in source.others:
-        _check_out(source, commit, folder / f"commit-{commit[:7]}")
-
-
-def _check_out(source: Source, commit: str, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    _git(folder, "init", "--quiet")
-    _git(folder, "sparse-checkout", "set", *source.paths)
-    _git(folder, "config", "remote.origin.url", source.repository)  # from there git fetches files later
-    _git(folder, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
-    _git(folder, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    places = {source.commit: folder} | {commit: folder / f"commit-{commit[:7]}" for commit in source.others}
+    for commit, place in places.items():
+        place.mkdir(parents=True, exist_ok=True)
+        _git(place, "init", "--quiet")
+        _git(place, "sparse-checkout", "set", *source.paths)
+        _git(place, "config", "remote.origin.url", source.repository)  # from there git fetches files later
+        _git(place, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
+        _git(place, "checkout", "--quiet", "--detach", "FETCH_HEAD")
 
 
 def installed(source: Source) -> tuple[Source, Path]:

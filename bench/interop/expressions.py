@@ -27,19 +27,14 @@ def values_of(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
     elif isinstance(value, str) and "{" in value:
         names = [name for _, name, *_ in Formatter().parse(value) if name]
         try:
-            lines = zip(*(frame[name].tolist() for name in names), strict=True)
             # What is not known of a line leaves its whole text empty.
-            texts = [
-                "" if _lacks(line) else value.format(**dict(zip(names, line, strict=True))) for line in lines
-            ]
+            known = frame[names].notna().all(axis=1).tolist()
+            lines = zip(known, *(frame[name].tolist() for name in names), strict=True)
+            texts = [value.format(**dict(zip(names, of, strict=True))) if k else "" for k, *of in lines]
         except (KeyError, ValueError) as error:  # no such column, or no number
             raise UserError(f"{path}: {quoted(value)} cannot be written: {error}") from error
         return pd.Series(texts, index=frame.index, dtype=object)
     return pd.Series([value] * len(frame), index=frame.index, dtype=object)
-
-
-def _lacks(cells: tuple[Any, ...]) -> bool:
-    return any(cell is None or cell != cell for cell in cells)
 
 
 def derived(lines: Table, frame: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -161,11 +161,8 @@ def cells_of(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     if not records:
         raise UserError(f"{file}: is empty; its first line names the columns")
     (first, names), *lines = records
-    for place, name in enumerate(names):
-        if not name:
-            raise UserError(f"{file}:{first}: column {place + 1} has no name")
-        if name in names[:place]:
-            raise UserError(f"{file}:{first}: the column {name} is there twice")
+    if "" in names or len({*names}) < len(names):
+        raise UserError(f"{file}:{first}: each column needs a name of its own, not {', '.join(names)}")
     for number, cells in lines:
         if len(cells) != len(names):
             raise UserError(f"{file}:{number}: has {len(cells)} cells; the first line names {len(names)}")

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,19 +47,6 @@ def _sweep(name: str) -> str:
     return name
 
 
-def _unit(name: str) -> str:
-    if name not in UNITS:
-        raise ValueError(f"unit {name!r} is none of {', '.join(UNITS)}: give one by --map unit=...")
-    return name
-
-
-def _day(date: str) -> str:
-    try:
-        return datetime.fromisoformat(date).isoformat()
-    except ValueError:
-        raise ValueError(f"date must be a date like 2026-11-21, not {date!r}") from None
-
-
 Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -74,7 +60,7 @@ class ImportedLine(BaseModel, extra="allow"):
     operator: str
     implementation: str
     time: Number
-    unit: Annotated[str, AfterValidator(_unit)]
+    unit: str
     low_s: Number | None = None
     high_s: Number | None = None
     """The ends of the time's 95 % interval."""
@@ -84,16 +70,16 @@ class ImportedLine(BaseModel, extra="allow"):
     """Most tools repeat a launch, so its data is in cache unless the file says otherwise."""
     threads: Annotated[int, Field(ge=1)] = 1
     device_kind: DeviceKind | None = None
-    configuration: str = ""
     source: str = ""
     """The author of the measurement; if empty, the file's name."""
     note: str = ""
     library: str = ""
-    date: Annotated[str, AfterValidator(_day)] = ""
     driver: str = ""
 
     def seconds(self, problem: Problem) -> float:
-        """The time of one launch. UserError if it is outside its interval."""
+        """The time of one launch. UserError for another unit, or if it is outside its interval."""
+        if self.unit not in UNITS:
+            raise UserError(f"unit {self.unit!r} is none of {', '.join(UNITS)}: give one by --map unit=...")
         _, of, count = UNITS[self.unit]
         # Divided: a power of ten is exact as a float, its inverse is not.
         amount = self.time / count if of == "second" else getattr(problem, of) / (self.time * count)
@@ -146,7 +132,7 @@ class _FileImport(SourceImport):
     seen: dict[tuple[object, ...], tuple[int, ImportedTiming]] = field(default_factory=dict)
     """Case -> its first line."""
     names: dict[str, str] = field(default_factory=dict)
-    """Device -> how its name is written."""
+    """Device -> how its name is written, which is as in its first line."""
 
     def cells(self, table: Table, path: Path) -> pd.DataFrame:
         """The lines with their numbers; of our CSV cells stay as they are, since parameters want them so."""
@@ -172,11 +158,9 @@ class _FileImport(SourceImport):
                 if question:
                     aside[Aside(timed.device, timed.problem.operator, question)] += 1
                     continue
-                device = slug_of(timed.device)
-                if (other := self.names.setdefault(device, timed.device)) != timed.device:
-                    raise UserError(f"{timed.device!r} was {other!r} further up; write one device one way")
-                columns = dict(timed.columns)
-                case = device, timed.problem, timed.implementation, columns["sweep"], columns["cache"]
+                name = self.names.setdefault(slug_of(timed.device), timed.device)
+                timed, columns = timed._replace(device=name), dict(timed.columns)
+                case = name, timed.problem, timed.implementation, columns["sweep"], columns["cache"]
                 first, timed = self.seen.setdefault(case, (line, timed))
                 if first != line and not table.title:
                     raise UserError(f"is the case of line {first} again; one line a case")
@@ -215,8 +199,8 @@ class _FileImport(SourceImport):
         origin = f"{self.source.who} ({self.source.name}-{self.source.commit})"
         columns = {
             **line.model_dump(include={"sweep", "role", "cache", "threads", "low_s", "high_s", "driver"}),
-            **{"device_kind": kind, "configuration": line.configuration, "utc": line.date, **UNSAID},
-            **{"protocol": f"{who}, imported", "source": source_text(who, origin, line.note)},
+            **{"device_kind": kind, "protocol": f"{who}, imported"},
+            **{"source": source_text(who, origin, line.note), **UNSAID},
         }
         timing = ImportedTiming(line.device, problem, name, UNKNOWN, line.library, tuple(columns.items()))
         return timing, seconds, question

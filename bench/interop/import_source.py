@@ -212,7 +212,7 @@ class SourceImport:
         self, table: Table, frame: pd.DataFrame, path: Path, aside: Counter[Aside]
     ) -> Iterator[tuple[ImportedTiming, float, str]]:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
-        cache_byte = frame[DEVICE].map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
+        cache_byte = frame[DEVICE].map(lambda name: sheet.l2_byte if (sheet := find_datasheet(name)) else 0)
         frame = frame.assign(release=self.source.commit, l2_byte=cache_byte)
         used = frame.index != frame.index  # none yet
         for entry in table.rows:
@@ -246,7 +246,7 @@ class SourceImport:
             problem = problem_of(given[: len(names)])
             if isinstance(problem, str):
                 aside[Aside(name, entry.operator, problem)] += 1
-            elif reason := _implausible(problem, second, _sheet(name), timing, is_fewer):
+            elif reason := _implausible(problem, second, find_datasheet(name), timing, is_fewer):
                 aside[Aside(name, entry.operator, reason)] += 1
             else:
                 result = result_of(given[len(names) :])
@@ -294,7 +294,7 @@ class SourceImport:
         return foreign_row(
             {
                 **facts,
-                **device_columns(timed.device, "cuda", _sheet(timed.device)),
+                **device_columns(timed.device, "cuda", find_datasheet(timed.device)),
                 "median_s": median(self.times[timed]),
                 "clock_start_s": None if problem.arithmetic == "unbounded" else overhead_s,
                 "protocol": f"{source.who}, imported",
@@ -319,11 +319,6 @@ class SourceImport:
 def _facts(problem: Problem, implementation: str) -> dict[str, Any]:
     """The columns of a problem, which is timed on many devices."""
     return problem.facts(implementation) | {"parameters": parameters_text(problem.parameters())}
-
-
-@cache
-def _sheet(device: str) -> Datasheet | None:
-    return find_datasheet(device)
 
 
 def _implausible(

@@ -79,18 +79,17 @@ def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
 def test_every_column(tmp_path: Path) -> None:
     head = (
         "device;operator;implementation;dtype;function;direction;n;c;h;w;microseconds;low_s;high_s;sweep;role;cache;"
-        "threads;device_kind;configuration;source;note;library;date;driver"
+        "threads;device_kind;source;note;library;driver"
     )
     line = (
         "Epyc 9;activations;aten;float32;relu;forward;1;2;3;4;1000;0.0009;0.0011;a/b;roof;cold;"
-        "7;cpu;vectors; J. Doe; us;quick;oneDNN 3;2026-11-21;6.8"
+        "7;cpu; J. Doe ;quick;oneDNN 3;6.8"
     )
-    (row,) = rows(tmp_path, head, line.replace("Doe; us", "Doe"))
+    (row,) = rows(tmp_path, head, line)
     assert row.median_s == pytest.approx(1e-3, rel=1e-12) and (row.low_s, row.high_s) == (0.0009, 0.0011)
     assert (row.sweep, row.role, row.cache) == ("a/b", "roof", "cold")
     assert (row.threads, row.device_kind) == (7, "cpu")
-    assert (row.configuration, row.libraries, row.driver) == ("vectors", "oneDNN 3", "6.8")
-    assert row.utc.startswith("2026-11-21")
+    assert (row.libraries, row.driver) == ("oneDNN 3", "6.8")
     assert row.source is not None and row.source.startswith("J. Doe; ") and row.source.endswith("; quick")
     assert (row.operator, row.arithmetic, row.rate) == ("activations", "vector", "byte")
 
@@ -108,19 +107,17 @@ def test_what_spreadsheets_write(tmp_path: Path, ends: str, apart: str, mark: st
     assert (row.median_s, row.dtype, row.device_name) == (1e-5, "bfloat16", "NVIDIA H200")
 
 
-def test_a_slip_in_a_device_s_name_is_remarked_on(tmp_path: Path) -> None:
-    for device, near in (("NVIDIA H2000", "h200"), ("V100", "v100_sxm2_16gb")):
-        file = wrote(tmp_path, HEAD, changed("device", device))
-        code, _, err = said(file, tmp_path / device)
-        assert (
-            code == 0
-            and f"{device}: no file in bench/device/datasheets has this name (did you mean {near}" in err
-        )
+@pytest.mark.parametrize(("device", "near"), [("NVIDIA H2000", "h200"), ("V100", "v100_sxm2_16gb")])
+def test_a_slip_in_a_device_s_name_is_remarked_on(device: str, near: str, tmp_path: Path) -> None:
+    code, _, err = said(wrote(tmp_path, HEAD, changed("device", device)), tmp_path / "out")
+    says = f"{device}: no file in bench/device/datasheets has this name (did you mean {near}"
+    assert code == 0 and says in err
 
 
-def test_an_unknown_device_has_one_spelling(tmp_path: Path) -> None:
-    sentence = refusal(tmp_path, HEAD, changed("device", "My X9000"), changed("device", "my-x9000"))
-    assert sentence.startswith("numbers.csv:3: ") and "'my-x9000' was 'My X9000' further up" in sentence
+def test_an_unknown_device_is_called_as_in_its_first_line(tmp_path: Path) -> None:
+    other = changed("device", "my-x9000").replace("64", "8")
+    found = rows(tmp_path, HEAD, changed("device", "My X9000"), other)
+    assert [row.device_name for row in found] == ["My X9000"] * 2
 
 
 @pytest.mark.parametrize(
@@ -167,18 +164,11 @@ def changed(column: str, value: str) -> str:
     [
         (changed("operator", "gem"), "no operator 'gem' (did you mean gemm?); it has activations, attention"),
         (changed("implementation", "cudnn"), "gemm has no implementation 'cudnn'; it has cublas"),
-        (
-            changed("implementation", "cublaslt-512x512"),
-            "no implementation 'cublaslt-512x512' (did you mean cublaslt-",
-        ),
         (changed("implementation", "onednn"), "onednn runs on cpu, not on cuda"),
-        (changed("dtype", "bf16"), "dtype cannot be 'bf16'; it is one of float16, bfloat16"),
         (changed("m", ""), "gemm needs m"),
-        (changed("m", "0"), "m must be at least 1, not 0"),
         (changed("m", "64.0"), "m must be a whole number, not 64.0"),
         (changed("layout", "XY"), "layout cannot be 'XY'; it is one of NN, NT, TN, TT"),
         (changed("seconds", ""), "a line needs time"),
-        (changed("seconds", "0"), "time must be above 0, not '0'"),
         (changed("seconds", "nan"), "time must be a finite number, not 'nan'"),
         (changed("seconds", "quick"), "time must be a number, not 'quick'"),
         (changed("device", ""), "a line needs device"),
@@ -201,9 +191,6 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
         ("low_s,high_s", "2e-5,3e-5", "do not enclose the time"),
         ("low_s,high_s", "0,1", "low_s must be above 0, not '0'"),
         ("sweep", "../x", "sweep '../x': a name is letters"),
-        ("cache", "hot", "cache cannot be 'hot'; it is one of cold, warm"),
-        ("date", "yesterday", "date must be a date like 2026-11-21, not 'yesterday'"),
-        ("threads", "0", "threads must be at least 1, not '0'"),
         ("device_kind", "cpu", "NVIDIA H200 SXM 141 GB is a GPU"),
         ("window", "3", "gemm has no parameter 'window'; it has dtype, m, n, k"),
     ],
@@ -220,8 +207,8 @@ def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, say
         (HEAD.replace("device", "driver"), "does not say device: give --map device=..., a column or a value"),
         (HEAD.replace("seconds", "note"), "does not say microseconds: give --map microseconds=..., a column"),
         (HEAD.replace("layout", "microseconds"), "one column is the time or a rate: nanoseconds"),
-        (HEAD.replace("layout", "m"), "the column m is there twice"),
-        (HEAD.replace("layout", ""), "column 8 has no name"),
+        (HEAD.replace("layout", "m"), "each column needs a name of its own, not device, operator"),
+        (HEAD.replace("layout", ""), "each column needs a name of its own, not device, operator"),
     ],
 )
 def test_a_mistake_in_the_first_line(tmp_path: Path, head: str, says: str) -> None:

@@ -158,12 +158,9 @@ def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
     ("bad", "why"),
     [
         ({"latency": float("nan")}, "collective: no time above zero"),
-        ({"latency": 0.0}, "collective: no time above zero"),
         ({"message_size": 0}, "collective: elements must be at least 1"),
-        ({"num_gpus": 1}, "collective: gpus must be at least 2"),
         ({"nccl_dtype": "double"}, "collective: dtype cannot be 'double'"),
         ({"kernel_source": "vLLM_custom_graph"}, "not run by NCCL"),
-        ({"op_name": "gossip"}, "collective: operation cannot be 'gossip'"),
         ({"device": "AMD MI300X"}, "no NVIDIA GPU"),
     ],
 )

@@ -25,19 +25,8 @@ PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 def foreign(row: Measurement, who: str = "Doe 2026; doe.csv", **changes: object) -> Measurement:
     """The row as if somebody else had measured it: one time, and nothing known of how."""
     unknown = {"utc": "", "commit": "", "driver": "", "device_id": "", "protocol": "theirs", "fill": "theirs"}
-    nothing = dict.fromkeys(
-        (
-            "low_s",
-            "high_s",
-            "samples_s",
-            "visits",
-            "visit_samples",
-            "stop",
-            "settled",
-            "sm_clock_hz",
-            "regime",
-        )
-    )
+    columns = "low_s high_s samples_s visits visit_samples stop settled sm_clock_hz regime"
+    nothing = dict.fromkeys(columns.split())
     limits = dict.fromkeys(("power_limit_w", "ecc", "mig", "persistence"))
     how = {"cache": "warm", "clock": "stream", "source": who}
     return replace(row, **(unknown | nothing | limits | how | changes))  # type: ignore[arg-type]
@@ -69,11 +58,8 @@ def test_across_source_waves_through_what_differs_by_nature(chance: np.random.Ge
 
 def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> None:
     ours = timed(chance)
-    for before, after, names in (
-        (ours, foreign(ours), "B"),
-        (foreign(ours), foreign(ours), "AB"),
-        (ours, ours, ""),
-    ):
+    theirs = foreign(ours)
+    for before, after, names in ((ours, theirs, "B"), (theirs, theirs, "AB"), (ours, ours, "")):
         lines = comparison_lines(compare(runs_of([before]), runs_of([replace(after, run_id="b")])))
         marked = [line for line in lines if "imported" in line]
         assert marked == [

@@ -9,22 +9,17 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-import kernels
 from bench.errors import UserError
 from bench.interop.import_source import Aside, SourceOutcome, imported
-from bench.interop.imported_problems import Recurrence, with_imported
+from bench.interop.imported_problems import Recurrence
 from bench.interop.source_file import described
-from bench.store.schema import Measurement
+from tests.bench.test_importing_sources import FIND, rows_of
 
 
 def outcome_of(source: str, folder: Path) -> SourceOutcome:
-    outcome = imported(described(source), folder, folder / "results", with_imported(kernels.problem))
+    outcome = imported(described(source), folder, folder / "results", FIND)
     outcome.rows = list(outcome.rows)
     return outcome
-
-
-def rows_of(outcome: SourceOutcome) -> list[Measurement]:
-    return [row for each in outcome.rows for row in each.rows]
 
 
 # ---- DeepBench's workbooks: headings in several spellings, titles in rows of their own, words for times
@@ -318,15 +313,9 @@ def test_commit_and_host_decide_shapes_and_cache(
     assert sum(outcome.aside.values()) == 2 - len(rows)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "results/timing/L40S_modal",  # of old or of new shapes, by the commit
-        "commit-7c914ea/results/timing/RTX_3090_Ti",  # old shapes beside new ones
-        "commit-7c914ea/results/timing/A6000_babel_v0.0",
-    ],
-)
+@pytest.mark.parametrize("host", ["results/timing/L40S_modal", "commit-7c914ea/results/timing/RTX_3090_Ti"])
 def test_a_table_whose_shapes_are_not_known_is_not_read(host: str, tmp_path: Path) -> None:
+    """Of old or of new shapes, by the commit; or of old shapes beside new ones."""
     with pytest.raises(UserError, match="holds no file of kernelbench that could be read"):
         outcome_of_table(tmp_path, host, {RELU: timed(10.0)})
 
