@@ -285,37 +285,9 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
     )
 
 
-def derive_datasheet(
-    name: str,
-    capability: tuple[int, int],
-    sm_count: int,
-    clock_hz: float | None,
-    memory_clock_hz: float | None,
-    bus_bit: int | None,
-    l2_byte: int,
-    memory_byte: int,
-) -> Datasheet:
-    """A datasheet for a GPU without a file, from its driver's numbers; rates null unless its name is known.
-
-    The boost clock stands in for the tensor clock, which no driver reports: a Hopper's tensor peaks come
-    out up to 8 % high. Bandwidth is 2 x memory clock x bus width / 8: every GPU memory is double data rate
-    as the driver counts its clock.
-    """
-    rates: Mapping[tuple[Unit, Dtype], Rate] = {}
-    for entry in reversed(read_model(FILES / BY_CAPABILITY, _ByCapability).entries):  # the first that fits
+def usual_rates(name: str, capability: tuple[int, int]) -> Mapping[tuple[Unit, Dtype], Rate]:
+    """Rates of a GPU without a file: none unless cards of its name and capability are known to have them."""
+    for entry in read_model(FILES / BY_CAPABILITY, _ByCapability).entries:
         if entry.capability == capability and any(fnmatchcase(name, pattern) for pattern in entry.match):
-            rates = entry.rates
-    return Datasheet(
-        name=name,
-        match=(name,),
-        capability=capability,
-        sm_count=sm_count,
-        boost_clock_hz=clock_hz,
-        tensor_clock_hz=clock_hz,
-        bandwidth_byte_per_s=2 * memory_clock_hz * bus_bit / 8 if memory_clock_hz and bus_bit else None,
-        l2_byte=l2_byte,
-        memory_byte=memory_byte,
-        memory_type=("HBM" if bus_bit >= HBM_BUS_BIT else "GDDR") if bus_bit else None,
-        rates=rates,
-        derived=True,
-    )
+            return entry.rates
+    return {}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte, text_of
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
-from bench.device.datasheet import Datasheet, derive_datasheet, find_datasheet, slug_of
+from bench.device.datasheet import HBM_BUS_BIT, Datasheet, find_datasheet, slug_of, usual_rates
 from bench.errors import UserError, meant
 from bench.spec import DeviceKind
 
@@ -176,15 +176,22 @@ def _cuda_device(gpu: Device) -> Device:
     sheet, slug = find_datasheet(gpu.name, gpu.memory_byte), gpu.slug
     assert gpu.capability is not None
     if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
-        sheet = derive_datasheet(
+        clock_hz, memory_hz, bus_bit = nvml.max_sm_clock_hz(), nvml.max_memory_clock_hz(), nvml.bus_bit()
+        sheet = Datasheet(
             name=gpu.name,
+            match=(gpu.name,),
             capability=gpu.capability,
             sm_count=gpu.sm_count,
-            clock_hz=nvml.max_sm_clock_hz(),
-            memory_clock_hz=nvml.max_memory_clock_hz(),
-            bus_bit=nvml.bus_bit(),
+            boost_clock_hz=clock_hz,
+            # No driver reports the tensor clock: a Hopper's tensor peaks come out up to 8 % high.
+            tensor_clock_hz=clock_hz,
+            # Every GPU memory is double data rate as the driver counts its clock.
+            bandwidth_byte_per_s=2 * memory_hz * bus_bit / 8 if memory_hz and bus_bit else None,
             l2_byte=gpu.cache_byte,
             memory_byte=gpu.memory_byte,
+            memory_type=("HBM" if bus_bit >= HBM_BUS_BIT else "GDDR") if bus_bit else None,
+            rates=usual_rates(gpu.name, gpu.capability),
+            derived=True,
         )
         slug += f"-{gpu.sm_count}sm-{round(gpu.memory_byte / 2**30)}gib"
     version, serial = nvml.driver() or gpu.driver, nvml.serial()

@@ -21,8 +21,6 @@ class Finding:
     """What the check observed."""
     remedy: str = ""
     """One sentence saying what to do; never empty for WARN and FAIL."""
-    error: str = ""
-    """The whole traceback of a check that failed itself."""
 
 
 def passed(name: str, sentence: str) -> Finding:
@@ -35,9 +33,9 @@ def warned(name: str, sentence: str, remedy: str) -> Finding:
     return Finding("WARN", name, sentence, remedy)
 
 
-def failed(name: str, sentence: str, remedy: str, error: str = "") -> Finding:
+def failed(name: str, sentence: str, remedy: str) -> Finding:
     """A finding of something that makes a run's numbers wrong, or the run impossible."""
-    return Finding("FAIL", name, sentence, remedy, error)
+    return Finding("FAIL", name, sentence, remedy)
 
 
 def checked(name: str, good: bool, sentence: str, remedy: str) -> Finding:

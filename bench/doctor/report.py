@@ -40,16 +40,15 @@ def findings(
                 if finding.name == "worker" and finding.level == "FAIL":
                     return
         except Exception as error:
-            text = "".join(traceback.format_exception(error))
-            yield failed("broken check", f"The check {check.__name__}: {cause(error)}.", BUG_REMEDY, text)
+            traceback.print_exc()
+            yield failed("broken check", f"The check {check.__name__}: {cause(error)}.", BUG_REMEDY)
 
 
 def lines(finding: Finding) -> Iterator[str]:
-    """`PASS name: sentence`, and below it the remedy and the traceback, if there are any."""
+    """`PASS name: sentence`, and below it the remedy, if there is one."""
     yield f"{finding.level} {finding.name}: {finding.sentence}"
     if finding.remedy:
         yield f"     {finding.remedy}"
-    yield from finding.error.splitlines()
 
 
 def verdict(found: list[Finding]) -> str:

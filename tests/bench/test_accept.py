@@ -75,14 +75,9 @@ def device(
         amount = (case["flop"] if at == PRODUCT else case["byte"]) or 1
         reached = rate * (slow or {}).get(at, 1.0) * math.exp(random.gauss(0, 0.003))
         seconds = amount / reached
-        times = {
-            "median_s": seconds,
-            "low_s": 0.996 * seconds,
-            "high_s": 1.004 * seconds,
-            "noise_runs": 0.002,
-        }
-        columns = STATE | H100 | {"run_id": run, "byte_moved": case["byte"]} | times | case | facts
-        made.append(row(**columns))
+        times = {"median_s": seconds, "low_s": 0.996 * seconds, "high_s": 1.004 * seconds}
+        told = {"run_id": run, "byte_moved": case["byte"], "noise_runs": 0.002} | times
+        made.append(row(**(STATE | H100 | told | case | facts)))
     path = folder / str(facts.get("device", H100["device"])) / f"{run}.parquet"
     write(path, made)
     return path

@@ -18,15 +18,9 @@ from pathlib import Path
 import pytest
 
 from bench.environment import dependencies
-from bench.environment.dependencies import (
-    IMPORT_NAMES,
-    ROOT,
-    Requirement,
-    missing,
-    required,
-    sentence,
-)
+from bench.environment.dependencies import IMPORT_NAMES, ROOT, Requirement, missing, required, sentence
 from bench.store.parquet import read_rows
+from tests.bench.killed_runs import SWEEP
 from tests.bench.several import QUICK_BENCH, QUICK_PYTEST
 from tests.drawing import drawn, is_deep
 from tests.processes import python
@@ -84,12 +78,7 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "words",
-    drawn(
-        [PYTEST, ("-m", *NIGHTLY)],
-        *(2, "commands without torch"),
-    ),
-    ids=" ".join,
+    "words", drawn([PYTEST, ("-m", *NIGHTLY)], 2, "commands without torch"), ids=" ".join
 )
 def test_what_the_worker_will_need_is_said_before_it_is_started(hiding, words: tuple[str, ...]) -> None:
     done = hiding("torch,triton", *words)
@@ -108,17 +97,6 @@ def test_reading_results_needs_nothing_that_only_runs_need(hiding, tmp_path: Pat
 MEASURING = {one.name for one in required()} - {*dependencies.AFTERWARDS}
 AFTERWARDS = ",".join(one.import_name for one in required(("all",)) if one.name not in MEASURING)
 REFERENCE = ROOT / "results" / "reference"
-SMALL = """\
-title: Small
-source: {document: none, range: ours}
-operator: gemm
-implementations: onednn
-cases:
-  - {m=n=k: [8, 16], dtype: float32}
-plot: {x: m}
-"""
-
-
 ONE_AFTER_ANOTHER = """
 from bench.__main__ import app
 for words in {commands}:
@@ -128,8 +106,8 @@ for words in {commands}:
 
 def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path) -> None:
     """In processes of its own, with short samples: torch's products are timed and right."""
-    (tmp_path / "small.yaml").write_text(SMALL)
-    chosen = ("--bench-sweep", str(tmp_path / "small.yaml"), "-k", "small and n8")
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    chosen = ("--bench-sweep", str(tmp_path / "small.yaml"), "-k", "small and n8 and float32")
     measuring = [("-c", QUICK_PYTEST, "bench/", "-p", "no:cacheprovider", "--benchmark", *chosen)]
     if is_deep():
         product = ("gemm", "m=n=k=8", "dtype=float32", "--implementation", "onednn")

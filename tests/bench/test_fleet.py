@@ -154,14 +154,10 @@ def test_a_slow_node_is_named_and_its_units_relative_to_it(
 def test_the_newest_run_is_judged_under_its_own_protocol(tmp_path: Path, chance: Chance) -> None:
     units = gpus(3, 4)
     written(tmp_path, units, chance)
-    mended, broken, other = (
-        replace(units[2], slow={"all": 1.3}),
-        replace(units[5], slow={"all": 1.3}),
-        units[7],
-    )
+    mended, broken = (replace(units[at], slow={"all": 1.3}) for at in (2, 5))
     write(tmp_path / "2.parquet", run(mended, chance, day=2) + run(broken, chance, day=4))
     write(tmp_path / "1.parquet", run(units[2], chance, day=3))
-    slower = run(replace(other, slow={"all": 3.0}), chance, day=5)
+    slower = run(replace(units[7], slow={"all": 3.0}), chance, day=5)
     write(tmp_path / "3.parquet", [replace(each, protocol="another") for each in slower])
     assert named(tmp_path).keys() == {"node001 0000:1b:00.0"}
     times = newest(read([tmp_path]).times)

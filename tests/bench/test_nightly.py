@@ -284,13 +284,6 @@ def test_a_damaged_night_and_another_gpu_of_the_kind_are_no_hindrance(machine: M
     assert found.exit_code == 0 and f"* left out: {path}: " in page(found)
 
 
-def test_a_night_dated_after_tonight_is_told(machine: Machine) -> None:
-    machine.night = 30
-    machine.write()
-    machine.night = 0
-    assert f"{run_id(30)} is dated after tonight" in page(machine.nights(NIGHTS))
-
-
 @pytest.fixture
 def commanded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """The machine as the one that the command finds and measures."""
@@ -298,12 +291,6 @@ def commanded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr("bench.cli.whole_run.measure", lambda options, **_: machine.measure(options))
     return machine
-
-
-def test_after_ctrl_c_the_command_ends_as_broken(commanded: Machine) -> None:
-    commanded.leaves = Mock(side_effect=KeyboardInterrupt())
-    done = CliRunner().invoke(app, ["nightly", "--bench-results", str(commanded.results)])
-    assert done.exit_code == 3 and done.output.count("\n# ") == 1, done.output
 
 
 def test_the_command_writes_its_page_and_ends_with_the_code(commanded: Machine, tmp_path: Path) -> None:

@@ -162,11 +162,8 @@ def test_a_run_waits_for_a_busy_machine_and_its_budget_begins_afterwards(
     monkeypatch.setattr(run, "begin", lambda: begun_again.append(True))
     looks += ["busy", "busy", ""]
     run_lines.wait_until_quiet(run, said.append, slept.append)
-    assert (said, sum(slept), begun_again) == (
-        ["busy; waiting up to 10 s for it to be quiet"],
-        10.0,
-        [True],
-    ), "a third of its budget at most"
+    assert said == ["busy; waiting up to 10 s for it to be quiet"]
+    assert sum(slept) == 10.0 and begun_again == [True], "a third of its budget at most"
     looks += [""]
     run_lines.wait_until_quiet(run, said.append, slept.append)
     assert (len(said), len(slept), begun_again) == (1, 2, [True]), "a quiet machine is measured at once"
