@@ -68,10 +68,8 @@ def _gpu(gpu: NvmlGpu) -> Iterator[Unfit]:
         yield Unfit("power limit", f"its power limit is {limit_w:.0f} W, its default {default_w:.0f} W")
     if gpu.mode("nvmlDeviceGetPersistenceMode") == "off":
         yield Unfit("persistence", "not in persistence mode: it starts anew for each worker")
-    margin_c, at_c = _margin_c(gpu), gpu.temperature_c()
-    if margin_c is not None and margin_c < HOT_C:
-        now = "" if at_c is None else f" ({at_c:.0f} °C)"
-        yield Unfit("temperature", f"idle and {margin_c:.0f} °C from slowing down for heat{now}")
+    if (margin_c := _margin_c(gpu)) is not None and margin_c < HOT_C:
+        yield Unfit("temperature", f"idle and {margin_c:.0f} °C from slowing down for heat")
     if why := limit_names((gpu.clock_event_bits() or 0) & HOLDING):
         yield Unfit("clocks", f"idle, and its clock is held back: {why}")
 

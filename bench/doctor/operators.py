@@ -33,9 +33,6 @@ class Asked(NamedTuple):
     implementation: str
     problem: Problem
 
-    def __str__(self) -> str:
-        return f"{self.problem.operator} {self.implementation}"
-
 
 def operators(device: Device) -> Iterator[Finding]:
     """One finding for each operator; on a GPU from several workers at once, as each compiles on one core."""
@@ -54,7 +51,7 @@ def operators(device: Device) -> Iterator[Finding]:
             yield passed(name, "No implementation of it runs on this device.")
         elif reached := {asked: rows[asked] for asked in mine if asked in rows}:
             yield judged(name, reached)
-    if left := [str(asked) for asked in every if asked not in rows]:
+    if left := [f"{of.problem.operator} {of.implementation}" for of in every if of not in rows]:
         sentence = f"{len(left)} of {len(every)} were not reached in {WITHIN_S:.0f} s, the first: {left[0]}."
         yield warned("not reached", sentence, "Run them all: python -m pytest bench/")
 

@@ -180,10 +180,9 @@ class SourceImport:
         lines = list(self.lines(table, frame, path, aside))
         # Only now is it certain that the file is as described.
         self.outcomes.aside += aside
-        where = str(place if table.origin == "file" else place.parent)
         for timed, seconds, kernels in lines:
             self.times[timed].append(seconds)
-            self.files[timed.run or timed][where] = None
+            self.files[timed.run or timed][str(place)] = None
             if kernels:
                 self.kernels[timed] = kernels
 
@@ -219,8 +218,7 @@ class SourceImport:
             chosen = holds(frame, entry.where, path)
             used = used | chosen
             if chosen.any() and self.operator in ("", entry.operator):
-                part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
-                yield from self._entry(table, entry, part, path, aside)
+                yield from self._entry(table, entry, frame[chosen], path, aside)
         aside += _counted(frame[~used], UNDESCRIBED)
 
     def _entry(

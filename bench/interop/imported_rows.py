@@ -54,11 +54,8 @@ def declared(rows: Iterable[Measurement], find: Find) -> Sweeps:
 
 def source_text(who: str, *more: str) -> str:
     """The column `source`: who measured, a semicolon, then the rest. The first part identifies the source."""
-    return "; ".join([_line(who).replace(";", ","), *(_line(part) for part in more if part.strip())])
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+    parts = (" ".join(part.split()) for part in (who.replace(";", ","), *more))
+    return "; ".join(filter(None, parts))
 
 
 def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict[str, Any]:

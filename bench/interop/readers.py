@@ -62,22 +62,25 @@ def _parquet(data: bytes, reader: Reader) -> Any:
     return table.to_pandas(use_threads=False).reset_index(drop=True)
 
 
-def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
+def _json(data: bytes, reader: Reader) -> pd.DataFrame:
     """The innermost entries of nested lists, or of mappings nested as `levels` say.
 
     Of a mapping the values that are none themselves hold for everything inside it; below the last level
     nested keys are joined by a dot.
     """
+    import pandas as pd
+
     text = data.decode("utf-8")
     if reader.lists:
         nan_as_cpp_prints_it = re.compile(r":\s*-?nan\b", re.IGNORECASE)
-        return list(_entries(json.loads(nan_as_cpp_prints_it.sub(": NaN", text)), reader.lists))
-    return list(_nested(json.loads(text), reader.levels, {}))
+        tree = json.loads(nan_as_cpp_prints_it.sub(": NaN", text))
+        return pd.json_normalize(list(_entries(tree, reader.lists)))
+    return pd.json_normalize(list(_nested(json.loads(text), reader.levels, {})))
 
 
 def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not levels:
-        yield {**around, **dict(_flat(tree or {}))}  # a key without a value: something that did not run
+        yield {**around, **(tree or {})}  # a key without a value: something that did not run
         return
     last = len(levels) == 1
     inner = {key: value for key, value in tree.items() if isinstance(value, dict) or (last and value is None)}
@@ -86,14 +89,15 @@ def _nested(tree: Any, levels: tuple[str, ...], around: Mapping[str, Any]) -> It
         yield from _nested(value, levels[1:], {**around, **plain, levels[0]: key})
 
 
-def _entries(tree: dict[str, Any], keys: tuple[str, ...], above: str = "") -> Iterator[dict[str, Any]]:
+def _entries(tree: dict[str, Any], keys: tuple[str, ...], name: str = "") -> Iterator[dict[str, Any]]:
     """The innermost entries, with what stands around them: `devices.0.name`, `benchmarks.name`."""
-    around = dict(_flat(_listed({key: value for key, value in tree.items() if key not in keys[:1]}), above))
+    around = _listed({key: value for key, value in tree.items() if key not in keys[:1]})
+    around = {name: around} if name else around
     if not keys:
         yield around
         return
     for entry in tree[keys[0]]:
-        for line in _entries(entry, keys[1:], f"{keys[0]}." if keys[1:] else ""):
+        for line in _entries(entry, keys[1:], keys[0] if keys[1:] else ""):
             yield {**around, **line}
 
 
@@ -108,14 +112,6 @@ def _listed(tree: Any) -> Any:
         name = entry.get("tag", entry.get("name", place) if "value" in entry else place)
         named[str(name)] = entry["value"] if "value" in entry else _listed(entry)
     return named
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _text(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:

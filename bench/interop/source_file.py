@@ -110,8 +110,6 @@ class Entry(_Part):
     """The kernels that ran, with their grids, where the source says so."""
     fewer_flop: str = ""
     """Expression: where an algorithm (Winograd, FFT) may do less arithmetic than is counted."""
-    order: tuple[str, ...] = ()
-    """Columns by which lines are sorted; none: they stay as they are."""
     result: dict[str, Value | None] = Field(default_factory=dict)
     """Columns of the results that are not as usual. A count of the problem (`byte_moved`) is increased by the
     value; `ring_byte` is the problem's `byte` and the value. A `run_id` gets the device's name, each row of
@@ -151,8 +149,6 @@ class Table(_Part):
     libraries: Value = ""
     timing: Timing | None = None
     """How it was timed, where that differs from the source's."""
-    origin: Literal["file", "folder"] = "file"
-    """What a row names as its origin: its file, or the folder of that."""
     rows: tuple[Entry, ...] = ()
 
     @cached_property

@@ -17,8 +17,7 @@ Baseline = Annotated[
 ]
 Sweeps = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.")]
 Suite = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps are named."),
+    str | None, typer.Option(metavar="NAME", help="As for pytest. Default: core, unless sweeps are named.")
 ]
 Resume = Annotated[bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")]
 Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")]
@@ -61,7 +60,7 @@ def nightly(
         results=(bench_results or RESULTS).absolute(),
         resume=bench_resume,
     )
-    tonight = night(detect(bench_device), baseline, options, measure, typer.echo)
+    tonight = night(detect(bench_device), baseline, options, measure)
     page = "\n".join(nightly_lines(tonight))
     typer.echo(f"\n{page}")
     if summary is not None:

@@ -144,19 +144,13 @@ class Tonight:
 
 
 def night(
-    device: Device,
-    baseline: Path | None,
-    options: Options,
-    measure: Callable[[Options], RunResult],
-    say: Callable[[str], None],
+    device: Device, baseline: Path | None, options: Options, measure: Callable[[Options], RunResult]
 ) -> Tonight:
     """Measure the device, if it is fit, and judge what came of it.
 
-    `options` are those of the run, which `measure` makes; `say` shows a line.
+    `options` are those of the run, which `measure` makes.
     """
     tonight = Tonight(device, unfit=fitness(device))
-    for remark in tonight.unfit:
-        say(f"{device}: {remark}")
     if not tonight.refused:
         _measure(tonight, options, measure)
     if tonight.path is not None:

@@ -134,13 +134,9 @@ def test_a_driver_that_fails_leaves_the_cpu_and_says_why_if_a_gpu_was_wanted(dri
     assert detection.unusable_gpu(library) == "its CUDA driver answers cuInit with error 803"
     assert detection.unusable_gpu(driver()) == ""
     assert detection.unusable_gpu("no-such-library.so") == ""
-
-
-def test_without_a_driver() -> None:
-    with pytest.raises(UserError) as raised:
-        detect("cuda:1", "libno-such-driver.so.1")
-    assert str(raised.value) == "--bench-device cuda:1: this machine has no CUDA GPU; there is cpu"
-    assert detect("auto", "libno-such-driver.so.1").kind == "cpu"
+    with pytest.raises(UserError, match=r"cuda:1: this machine has no CUDA GPU; there is cpu$"):
+        detect("cuda:1", "no-such-library.so")
+    assert detect("auto", "no-such-library.so").kind == "cpu"
 
 
 # ---- the CPU

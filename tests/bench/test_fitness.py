@@ -72,7 +72,7 @@ def test_what_only_makes_other_numbers_is_said() -> None:
 
 
 def test_heat_is_told_by_the_margin_or_else_by_the_threshold() -> None:
-    assert found(margin=9) == {"temperature": ("idle and 9 °C from slowing down for heat (61 °C)", False)}
+    assert found(margin=9) == {"temperature": ("idle and 9 °C from slowing down for heat", False)}
     assert found(margin=10) == {} == found(margin=10, temperature=200)
     assert found(margin=None, slowdown=92, temperature=82) == {}
     assert "9 °C" in found(margin=None, slowdown=92, temperature=83)["temperature"][0]

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import kernels
-from bench.device.datasheet import find_datasheet
 from bench.interop.imported_problems import with_imported
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import imports, package, shapes
@@ -81,7 +80,7 @@ def test_layers_say_how_they_are_quantised_and_how_they_were_timed(
         assert row.flop == 2 * theirs["m"] * theirs["n"] * theirs["k"]
     assert rows["low_s"].isna().all() and rows["samples_s"].isna().all() and (rows["commit"] == "").all()
     (source,) = set(rows["source"])
-    where = "systems/data/h200/gemm/vllm/1.2"
+    where = "systems/data/h200/gemm/vllm/1.2/gemm_perf.parquet"
     assert source == f"aiconfigurator-core 9.8.7, vLLM 1.2; {where}; Apache-2.0, NVIDIA"
 
 
@@ -177,7 +176,7 @@ def test_rows_that_mean_nothing_here_are_counted(
 # ---- the committed sample
 
 
-def test_the_committed_rows_are_counted_by_their_problems_and_below_every_peak() -> None:
+def test_the_committed_rows_are_counted_by_their_problems() -> None:
     rows = read_frame([ENGINES])
     names = ("attention", "collective", "quantized_linear")
     problems = {name: with_imported(kernels.problem)(name) for name in names}
@@ -187,13 +186,3 @@ def test_the_committed_rows_are_counted_by_their_problems_and_below_every_peak()
         assert facts["dtype"] == row.dtype
         counts = ["flop", "byte", "byte_written", *([] if row.operator == "attention" else ["byte_moved"])]
         assert [getattr(row, name) for name in counts] == [facts[name] for name in counts]
-    for (name, dtype), part in rows[rows["arithmetic"] == "matrix"].groupby(["device_name", "dtype"]):
-        sheet = find_datasheet(name)
-        assert sheet is not None
-        peak = sheet.peak_flop_per_s(
-            "matrix", dtype
-        )  # none of nvfp4, which has four times bfloat16's at least
-        of_peak = (part["flop"] / part["median_s"]).max() / (
-            peak or 4 * sheet.peak_flop_per_s("matrix", "bfloat16")
-        )
-        assert 0.4 < of_peak < 1.0, (name, dtype)

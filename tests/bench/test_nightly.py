@@ -86,7 +86,7 @@ class Machine:
     def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Tonight:
         options = Options(device="cuda:0", results=self.results)
         with patch("bench.nightly.night.fitness", lambda device: list(unfit)):
-            found = night(self.device, baseline, options, self.measure, lambda line: None)
+            found = night(self.device, baseline, options, self.measure)
         self.night += 1
         return found
 
@@ -317,8 +317,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     options = Options(results=folder / "results", budget="inf")
 
     def tonight(options: Options) -> Tonight:
-        found = night(several.gpu(0), None, options, whole_run.measure, print)
-        return found
+        return night(several.gpu(0), None, options, whole_run.measure)
 
     found = tonight(options)
     assert found.path and found.exit_code == 0 and [row.status for row in found.rows] == ["ok"] * 3
