@@ -23,17 +23,11 @@ def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
     """The verdict in a sentence, a row for each kind of work, and what may be the cause."""
     yield f"{judged[0].row.device_name}: {overall(judged)}: {sentence(judged)}"
     names = ("kind of work", "verdict", ">measured", ">expected", ">promised", "by")
-    rows = [
-        (
-            each.kind,
-            each.verdict,
-            figure(each.kind, each.row.rate),
-            range_text(each.kind, each.expects),
-            figure(each.kind, each.promised),
-            each.expects.by if each.expects else "",
-        )
-        for each in judged
-    ]
+    rows = []
+    for each in judged:
+        measured, promised = (figure(each.kind, rate) for rate in (each.row.rate, each.promised))
+        by = each.expects.by if each.expects else ""
+        rows.append((each.kind, each.verdict, measured, range_text(each.kind, each.expects), promised, by))
     yield from table_lines(names, rows)
     for each in judged:
         if each.causes:

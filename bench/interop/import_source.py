@@ -19,20 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.environment.dependencies import demand
 from bench.errors import UserError, quoted
+from bench.interop import imported_rows
 from bench.interop.expressions import as_numbers_or_nan, as_text, derived, holds, plain, values_of
-from bench.interop.imported_rows import (
-    FOLDER,
-    POSSIBLE,
-    Imported,
-    above,
-    declared,
-    device_columns,
-    foreign_row,
-    problem_from,
-    source_text,
-    times_possible,
-    without_datasheet,
-)
 from bench.interop.readers import AnotherForm, read
 from bench.interop.source_file import DEVICE, IN_A_SECOND, LINE, Entry, NothingRead, Source, Table, Timing
 from bench.spec import Problem, parameters_text
@@ -75,7 +63,7 @@ class ImportedTiming(NamedTuple):
 class SourceOutcome:
     """What came of a source's files."""
 
-    rows: Iterable[Imported] = ()
+    rows: Iterable[imported_rows.Imported] = ()
     """File by file, made on demand, once: all together may not fit in memory."""
     aside: Counter[Aside] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
@@ -236,7 +224,9 @@ class SourceImport:
         described = (as_text(values_of(frame, value, path)) for value in texts)
         columns = (frame[DEVICE], *described, seconds, fewer, *values)
         kind = self.find(entry.operator)
-        problem_of = cache(lambda values: problem_from(kind, dict(zip(names, values, strict=True))))
+        problem_of = cache(
+            lambda values: imported_rows.problem_from(kind, dict(zip(names, values, strict=True)))
+        )
         result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
         lines = zip(*(column.tolist() for column in columns), strict=True)
         for name, implementation, library, kernel, second, is_fewer, *cells in lines:
@@ -269,7 +259,7 @@ class SourceImport:
             for (device, run_id), cases in runs.items()
         )
         gpus = (name for (name, _), (of, *_) in runs.items() if ("device_kind", "cpu") not in of.columns)
-        self.outcomes.remarks += without_datasheet(gpus)
+        self.outcomes.remarks += imported_rows.without_datasheet(gpus)
         return self.outcomes
 
     def run_id(self, timed: ImportedTiming) -> str:
@@ -279,39 +269,36 @@ class SourceImport:
 
     def _run(
         self, results: Path, run_id: str, cases: list[ImportedTiming], overhead_s: float | None
-    ) -> Imported:
+    ) -> imported_rows.Imported:
         rows = [self._row(timed, run_id, overhead_s) for timed in cases]
-        path = results / FOLDER / rows[0].device / f"{run_id}.parquet"
-        return Imported(path, rows, declared(rows, self.find))
+        path = results / imported_rows.FOLDER / rows[0].device / f"{run_id}.parquet"
+        return imported_rows.Imported(path, rows, imported_rows.declared(rows, self.find))
 
     def _row(self, timed: ImportedTiming, run_id: str, overhead_s: float | None) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
         facts = self.facts(problem, timed.implementation)
         counts = facts | {"ring_byte": facts["byte"]}
         calibrates = self.calibration.get(facts["parameters"])
-        return foreign_row(
-            {
-                **facts,
-                **device_columns(timed.device, "cuda", find_datasheet(timed.device)),
-                "median_s": median(self.times[timed]),
-                "clock_start_s": None if problem.arithmetic == "unbounded" else overhead_s,
-                "protocol": f"{source.who}, imported",
-                "source": source_text(
-                    dict(timed.columns).get("protocol", source.who),
-                    " and ".join(self.files[timed.run or timed]),
-                    "" if source.installed else f"{source.repository} {source.commit[:7]}",
-                    source.licence,
-                ),
-                "libraries": timed.libraries,
-                "sweep": f"imported/{source.name}/{problem.operator}",
-                **timing.model_dump(include={"cache", "fill", "statistic", "clocks"}),
-                **{"timed_by": timing.by, "time_includes": ", ".join(timing.includes)},
-                "kernels": self.kernels.get(timed),
-                **{name: counts[name] + more if name in counts else more for name, more in timed.columns},
-                "run_id": run_id,
-                **({"sweep": calibrates, "role": "calibration"} if calibrates else {}),
-            }
-        )
+        who = dict(timed.columns).get("protocol", source.who)
+        where = " and ".join(self.files[timed.run or timed])
+        repository = "" if source.installed else f"{source.repository} {source.commit[:7]}"
+        columns = {
+            **facts,
+            **imported_rows.device_columns(timed.device, "cuda", find_datasheet(timed.device)),
+            "median_s": median(self.times[timed]),
+            "clock_start_s": None if problem.arithmetic == "unbounded" else overhead_s,
+            "protocol": f"{source.who}, imported",
+            "source": imported_rows.source_text(who, where, repository, source.licence),
+            "libraries": timed.libraries,
+            "sweep": f"imported/{source.name}/{problem.operator}",
+            **timing.model_dump(include={"cache", "fill", "statistic", "clocks"}),
+            **{"timed_by": timing.by, "time_includes": ", ".join(timing.includes)},
+            "kernels": self.kernels.get(timed),
+            **{name: counts[name] + more if name in counts else more for name, more in timed.columns},
+            "run_id": run_id,
+            **({"sweep": calibrates, "role": "calibration"} if calibrates else {}),
+        }
+        return imported_rows.foreign_row(columns)
 
 
 def _facts(problem: Problem, implementation: str) -> dict[str, Any]:
@@ -325,8 +312,8 @@ def _implausible(
     """Why this cannot be the time of this problem on this device; empty if it can."""
     if not (math.isfinite(seconds) and seconds > 0):
         return "no time above zero"
-    rates = times_possible(problem, seconds, sheet, timing.cache, fewer)
-    return next((above(what) for times, what in rates if times > POSSIBLE), "")
+    rates = imported_rows.times_possible(problem, seconds, sheet, timing.cache, fewer)
+    return next((imported_rows.above(what) for times, what in rates if times > imported_rows.POSSIBLE), "")
 
 
 def _counted(lines: pd.DataFrame, reason: str) -> Counter[Aside]:

@@ -60,15 +60,9 @@ def source_text(who: str, *more: str) -> str:
 
 def device_columns(name: str, kind: DeviceKind, sheet: Datasheet | None) -> dict[str, Any]:
     """The columns of a device, whose name is the driver's; counts are 0 if it has no datasheet."""
-    return {
-        "device": slug_of(name),
-        "device_name": name,
-        "device_kind": kind,
-        "device_id": "",
-        "sm_count": sheet.sm_count if sheet else 0,
-        "cache_byte": sheet.l2_byte if sheet else 0,
-        "threads": 1,
-    }
+    sm_count, cache_byte = (sheet.sm_count, sheet.l2_byte) if sheet else (0, 0)
+    named = {"device": slug_of(name), "device_name": name, "device_kind": kind, "device_id": ""}
+    return {**named, "sm_count": sm_count, "cache_byte": cache_byte, "threads": 1}
 
 
 def foreign_row(columns: Mapping[str, Any]) -> Measurement:

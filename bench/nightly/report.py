@@ -136,19 +136,14 @@ def _moved(device_night: Tonight) -> Iterator[str]:
 
 def _row(history: History, step: Step, new: bool) -> tuple[str, ...]:
     """Cells of the line of a step."""
-    what = {
-        "machine": f"the machine: {step.name}",
-        "class": f"{step.name}: {len(step.members)} cases together",
-    }.get(step.kind, step.name)
+    what = f"{'the machine: ' if step.kind == 'machine' else ''}{step.name}"
+    if step.kind == "class":
+        what += f": {len(step.members)} cases together"
     began = history.nights[step.began]
-    return (
-        ("SLOWER" if step.change.log > 0 else "FASTER") + (" (new)" if new else ""),
-        what,
-        *change_cells(step.change.ratio, step.change.low, step.change.high),
-        f"±{share_text(math.expm1(step.noise), 1)}",
-        f"{began.utc[:10]} ({began.run_id})",
-        _changes(began.changed) or "nothing that is known",
-    )
+    verdict = ("SLOWER" if step.change.log > 0 else "FASTER") + (" (new)" if new else "")
+    noise, since = f"±{share_text(math.expm1(step.noise), 1)}", f"{began.utc[:10]} ({began.run_id})"
+    by = change_cells(step.change.ratio, step.change.low, step.change.high)
+    return verdict, what, *by, noise, since, _changes(began.changed) or "nothing that is known"
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from bench.doctor import clocks, faults, installation, operators, report, steadi
 from bench.doctor.finding import Finding, failed, passed, warned
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
-from bench.worker.__main__ import answer, make_bench
+from bench.worker.__main__ import make_bench
 from bench.worker.fault import Fault
 from bench.worker.visit import Visit, VisitResult
 from tests.bench.nvml_fake import FakeNvml
@@ -211,18 +211,10 @@ def test_every_fault_is_a_row_and_the_next_is_good() -> None:
     stub = Stub(right)
     assert faults.survived(stub).level == "PASS"  # type: ignore[arg-type]
     assert stub.graces == {"good": 60.0, "illegal": 60.0, "hang": 2.0, "kill": 60.0}
+    assert stub.graces.keys() == {one.name for one in Fault.implementations}
     assert told(hang=OK) == "FAIL"
     assert told(illegal=row("error", "CompilationError: no compiler")) == "FAIL"
     assert told(good=[OK, row("error", "AcceleratorError: CUDA error")]) == "FAIL"
-
-
-def test_a_worker_knows_the_doctors_operator() -> None:
-    bench = make_bench("cpu", 1 << 20, 1)
-    parameters = Fault(dtype="float32", length=1000).parameters()
-    request = {"do": "check", "quick": True, "operator": "fault", "parameters": parameters}
-    assert answer(bench, request | {"implementation": "good"})["status"] == "ok"
-    assert {"good", *faults.FAULTS} == {one.name for one in Fault.implementations}
-    assert answer(bench, request | {"implementation": "nothing"})["status"] == "error"
 
 
 # ---- two clocks
