@@ -39,7 +39,6 @@ class Machine:
         """By file."""
         self.steal_ticks = {0: 500, 1: 900, 2: 10**6}
         self.write("proc/self/cgroup", "0::/pod/container\n")
-        self.write("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n")
 
     def perf_counter(self) -> float:
         return self.wall_s
