@@ -4,8 +4,8 @@ The source is parsed, not run. A chain of attributes that begins at an import (`
 is resolved link by link, and a call of what it names is bound to `inspect.signature` where the library has
 one. What an object's own methods are is not followed: contract_names.py lists those.
 
-A name may be absent only where the source itself handles that: inside a `try` that catches AttributeError
-(ImportError for an import), in the body of `if hasattr(x, "name")`, or as `getattr(x, "name", default)`.
+No environment lacks a name that our source uses, not even one whose absence it would handle; only what it
+asks for as `getattr(x, "name", default)` may be absent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ LIBRARIES = ("torch", "triton", "pynvml", "nvmath")
 INJECTED = {"cuda": "torch.cuda", "nvml": "pynvml", "pynvml": "pynvml"}
 """Parameter -> the module that callers pass for it; tests pass a simulation of that module."""
 
-_ABSENT = {"AttributeError", "Exception", "BaseException"}
-_NOT_INSTALLED = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
-
 
 class Known(NamedTuple):
     """An object of a library: a module, a class, a function, a constant."""
@@ -45,8 +42,6 @@ class Findings:
     """Full names that exist."""
     missing: list[str] = field(default_factory=list)
     """`file:line: what is wrong`."""
-    optional: list[str] = field(default_factory=list)
-    """Absent names that the source does without."""
 
 
 def find(path: str, source: str, into: Findings) -> None:
@@ -58,8 +53,6 @@ class _File(ast.NodeVisitor):
     def __init__(self, path: str, into: Findings) -> None:
         self.path, self.into = path, into
         self._scopes: list[dict[str, Known | None]] = [{}]
-        self._guards: list[set[str]] = []
-        self._tested: list[str] = []
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -81,7 +74,7 @@ class _File(ast.NodeVisitor):
             value = _member(found, member) if member else found if whole else sys.modules[bound]
             self._scopes[-1][bound] = Known(value, name if whole else bound)
         except (ImportError, AttributeError) as error:
-            self._absent(node, f"import of {module}: {error}", _NOT_INSTALLED)
+            self._absent(node, f"import of {module}: {error}")
 
     def visit_FunctionDef(self, node: Any) -> None:
         given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -115,8 +108,8 @@ class _File(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
         match node:
-            case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *default]):
-                self._attribute(node, self._resolved(of), name, optional=bool(default))
+            case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name))]):
+                self._attribute(node, self._resolved(of), name)
         function = self._resolved(node.func)
         signature = _signature(function.value) if function else None
         if signature is None or function is None:
@@ -128,25 +121,7 @@ class _File(ast.NodeVisitor):
         try:
             bind(*[None] * (0 if open_ended else len(node.args)), **keywords)
         except TypeError as error:
-            self._absent(node, f"{function.name}{signature}: {error}", {"TypeError", "Exception"})
-
-    def visit_Try(self, node: ast.Try) -> None:
-        self._guards.append({n for handler in node.handlers for n in _names(handler.type)})
-        for part in node.body:
-            self.visit(part)
-        self._guards.pop()
-        for rest in (*node.handlers, *node.orelse, *node.finalbody):
-            self.visit(rest)
-
-    def visit_If(self, node: ast.If) -> None:
-        self.visit(node.test)
-        before = len(self._tested)
-        self._tested += _hasattr(node.test)
-        for part in node.body:
-            self.visit(part)
-        del self._tested[before:]
-        for part in node.orelse:
-            self.visit(part)
+            self._absent(node, f"{function.name}{signature}: {error}")
 
     def _resolved(self, node: ast.AST) -> Known | None:
         """What a name or a chain of attributes is, where that is an object of a library."""
@@ -156,49 +131,23 @@ class _File(ast.NodeVisitor):
             return self._attribute(node, self._resolved(node.value), node.attr)
         return None
 
-    def _attribute(self, node: Any, of: Known | None, name: str, optional: bool = False) -> Known | None:
+    def _attribute(self, node: Any, of: Known | None, name: str) -> Known | None:
         if of is None:
             return None
         full = f"{of.name}.{name}"
         try:
             value = _member(of.value, name)
         except AttributeError:
-            if optional or name in self._tested:
-                self._note(self.into.optional, f"{self._at(node)}: {full}")
-            else:
-                self._absent(node, f"{full} does not exist", _ABSENT)
+            self._absent(node, f"{full} does not exist")
             return None
         self.into.resolved.add(full)
         # What a constant can do is Python's business.
         return None if value is None or isinstance(value, str | int | float | tuple) else Known(value, full)
 
-    def _absent(self, node: ast.AST, what: str, guards: set[str]) -> None:
-        guarded = any(caught & guards for caught in self._guards)
-        self._note(self.into.optional if guarded else self.into.missing, f"{self._at(node)}: {what}")
-
-    def _note(self, findings: list[str], text: str) -> None:
-        if text not in findings:  # chains are resolved more than once
-            findings.append(text)
-
-    def _at(self, node: Any) -> str:
-        return f"{self.path}:{node.lineno}"
-
-
-def _hasattr(test: ast.expr) -> Iterator[str]:
-    """Names that a condition asks `hasattr` for."""
-    for node in ast.walk(test):
-        match node:
-            case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=name)]):
-                yield str(name)
-
-
-def _names(node: ast.expr | None) -> Iterator[str]:
-    """Class names in an `except` clause; a bare one catches everything."""
-    if node is None:
-        yield "BaseException"
-        return
-    for part in node.elts if isinstance(node, ast.Tuple) else [node]:
-        yield part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
+    def _absent(self, node: Any, what: str) -> None:
+        text = f"{self.path}:{node.lineno}: {what}"
+        if text not in self.into.missing:  # chains are resolved more than once
+            self.into.missing.append(text)
 
 
 def _dotted(name: str) -> Any:
