@@ -38,8 +38,6 @@ def nightly_lines(device_night: Tonight) -> Iterator[str]:
         yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
         if tonight.changed:
             yield f"* changed since the night before: {_changes(tonight.changed)}"
-        for remark_text in tonight.remarks:
-            yield f"* tonight: {remark_text}"
     for (former, name), count in device_night.renamed.items():
         cases = count_text(count, "case")
         yield f"* {cases} of {name} had earlier nights as {former}: their history begins anew"

@@ -115,11 +115,10 @@ def _change_text(change: tuple[str, str, str]) -> str:
 
 
 def _told(history: History) -> Iterator[tuple[str, str, str]]:
-    """The nights on which more than the commit changed, or that were odd."""
+    """The nights on which more than the commit changed."""
     for night in history.nights:
-        changed = [_change_text(change) for change in night.changed if change.fact != "commit"]
-        if said := [*changed, *night.remarks]:
-            yield night.utc[:10], night.run_id, "; ".join(said)
+        if changed := [_change_text(change) for change in night.changed if change.fact != "commit"]:
+            yield night.utc[:10], night.run_id, "; ".join(changed)
 
 
 def _axes(history: History) -> tuple[Figure, Axes]:

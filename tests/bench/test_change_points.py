@@ -31,16 +31,6 @@ def test_quiet_series_have_hardly_any(chance: np.random.Generator) -> None:
     assert sum(len(change_points(level(chance, 100))) for _ in range(300)) < 10
 
 
-def test_a_step_of_two_deviations_is_seen_after_ten_nights(chance: np.random.Generator) -> None:
-    """In three of four series; at twice the penalty in one of four."""
-    seen = 0
-    for _ in range(200):
-        values = level(chance, 60)
-        values[50:] += 1.9 * SIGMA
-        seen += any(abs(point - 50) <= 5 for point in change_points(values))
-    assert seen > 100
-
-
 def test_odd_nights_are_no_change(chance: np.random.Generator) -> None:
     found = 0
     for _ in range(30):
@@ -59,21 +49,9 @@ def test_levels_of_two_segments_are_not_compared(chance: np.random.Generator) ->
     assert 30 in change_points(values)
 
 
-def test_gaps_are_passed_over(chance: np.random.Generator) -> None:
-    values = level(chance, 60)
-    values[40:] += 0.2
-    values[[3, 20, 38, 39, 40, 41]] = np.nan
-    assert 42 in change_points(values)
-
-
-@pytest.mark.parametrize("nights", [0, 1, 2, 5])
-def test_too_few_nights(chance: np.random.Generator, nights: int) -> None:
-    assert change_points(level(chance, nights)) == []
-
-
 def test_constant_values() -> None:
-    assert change_points(np.zeros(50)) == []
-    assert change_points(np.full(50, np.nan)) == []
+    for values in (np.zeros(50), np.full(50, np.nan), np.arange(5.0), np.array([])):
+        assert change_points(values) == []
     assert change_points(np.repeat([0.0, 0.1], 25)) == [25]
 
 

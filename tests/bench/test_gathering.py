@@ -138,12 +138,6 @@ def test_what_changes_a_time_by_itself_is_another_series(nights: Nights, change:
     assert {one.segment for one in history.nights} == {0}
 
 
-def test_rows_of_before_there_was_a_column_are_of_the_same_series(nights: Nights) -> None:
-    nights.add(0, [case(0, concurrent_gpus=None, threads_asked=None)])
-    nights.add(1, [case(0, concurrent_gpus=1, threads_asked="all")])
-    assert len(nights.history().series) == 1
-
-
 def test_gpus_of_one_kind_have_histories_of_their_own_and_hosts_of_a_cpu_one(nights: Nights) -> None:
     for night, unit in enumerate("aba"):
         nights.add(night, [case(0, device_id=unit)])
@@ -190,9 +184,8 @@ def test_imported_timings_and_runs_that_do_not_say_when_they_began_are_no_nights
     nights.add(0, [case(0)])
     nights.add(1, [case(0, source="somebody")])
     write(nights.folder / "h100" / "odd.parquet", [case(0, run_id="odd", utc="")])
-    write(nights.folder / "h100" / "even.parquet", [case(0, run_id="even", utc="2026-11-03T01:00:00+00:00")])
     history = nights.history(said := [])
-    assert [one.run_id for one in history.nights] == [run_id(0), "even"]
+    assert [one.run_id for one in history.nights] == [run_id(0)]
     assert len(said) == 2 and said[0].endswith("imported timings have no nights") and "odd began" in said[1]
 
 
@@ -201,25 +194,6 @@ def test_what_is_no_time_is_none_and_of_two_visits_the_first_counts(nights: Nigh
     nights.add(0, [*nothing, case(1, 2.0), case(1, 3.0, visit=1)])
     history = nights.history()
     assert history.log_s.tolist() == [[math.log(2.0)]] and history.nights[0].timed == 1
-
-
-def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
-    """By its ceilings, which are visited first and last."""
-    ceiling = {"sweep": "ceilings/gemm", "role": "roof", "implementation": "cublas"}
-    whole = [case(0, visits=2, **ceiling), *(case(c) for c in range(1, 9))]
-    for night in range(3):
-        nights.add(night, whole)
-    nights.add(3, [case(0, visits=1, **ceiling), *(case(c) for c in range(1, 9))])
-    nights.add(4, [case(0, visits=1, set_aside=["earlier"], set_aside_s=[1e-3], **ceiling), case(1)])
-    nights.add(5, [case(1, None, status="crashed")])
-    nights.add(6, [case(0, visits=1, **(ceiling | {"role": "probe"})), *(case(c) for c in range(1, 9))])
-    assert ["; ".join(one.remarks) for one in nights.history().nights] == [
-        *("", "", ""),
-        "it was cut short: no ceiling was measured again at its end",
-        "",
-        "no case has a time",
-        "",  # a probe is visited once
-    ]
 
 
 @pytest.mark.parametrize(

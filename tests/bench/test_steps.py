@@ -11,17 +11,7 @@ from bench.case_name import row_name
 from bench.judge.history.series import History
 from bench.judge.history.steps import LEAST, JudgedHistory, Step, judged
 from studies.months import STEP, WITHIN, alarms
-from tests.bench.nights_made import (
-    QUIET,
-    doubted,
-    made,
-    missing,
-    others,
-    rows_of,
-    slowed,
-    stepped,
-    throttled,
-)
+from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, slowed, stepped, throttled
 from tests.bench.rows import Chance
 
 
@@ -201,11 +191,6 @@ def test_a_throttled_machine_is_one_event(chance: Chance, bounds: tuple[str, ...
     assert found.steps[0].members == tuple(np.flatnonzero(ceilings)) and found.steps[0].raised == near(16)
 
 
-def test_one_throttled_night_is_nothing(chance: Chance) -> None:
-    for nights in ([15], [15, 17], [29]):
-        assert judged(throttled(quiet(chance, 80), nights, 0.12)).steps == ()
-
-
 def test_a_step_on_throttled_nights_is_still_seen(chance: Chance) -> None:
     history = throttled(stepped(quiet(chance, 80), [20], 15, 0.05), range(15, 20), 0.12)
     steps = judged(history).steps
@@ -267,10 +252,3 @@ def test_steps_are_found(chance: Chance, effect: float, least: float) -> None:
     rows = chance.choice(others(history), 30, replace=False).tolist()
     found = judged(stepped(history, rows, STEP, effect), WITHIN)
     assert alarms(found)[rows, STEP:].any(axis=1).mean() >= least
-
-
-def test_one_of_three_thousand(chance: Chance) -> None:
-    history = made(chance, 3000, STEP + WITHIN)
-    row = int(chance.choice(others(history)))
-    found = judged(stepped(history, [row], STEP, 0.08), WITHIN)
-    assert any(step.row == row and step.kind == "series" for step in found.steps)

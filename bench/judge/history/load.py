@@ -11,32 +11,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from bench.judge.comparability import Difference, value
-from bench.judge.comparison_side import bound_of
+from bench.judge.comparison_side import bound_of, case_of
 from bench.judge.flags import disturbances
-from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Floats, History, Night
+from bench.judge.history.series import COMMIT, CONDITIONS, KEY, SEGMENT, Floats, History, Night
 from bench.judge.read_runs import runs
 from bench.store import parquet
 from bench.store.schema import WITHOUT_SAMPLES, Measurement, RunKey
 
 _Key = tuple[Any, ...]
-CUT_SHORT = "it was cut short: no ceiling was measured again at its end"
-
-
-class _Gathered(NamedTuple):
-    """One night, which series have a time in it, and that."""
-
-    night: Night
-    series: npt.NDArray[np.intp]
-    values: Floats
-    """[3, series]: ln of the median seconds, half of the interval, whether it is doubted."""
+_conditions = attrgetter(*CONDITIONS)
 
 
 @dataclass
@@ -44,7 +35,8 @@ class _Nights:
     """What has been gathered of one device."""
 
     name: str
-    nights: list[_Gathered] = field(default_factory=list)
+    nights: list[tuple[Night, dict[int, tuple[float, float, bool]]]] = field(default_factory=list)
+    """Each with ln of the median seconds, half of the interval, and whether it is doubted, of its series."""
     series: dict[_Key, int] = field(default_factory=dict)
     described: list[tuple[str, str, bool]] = field(default_factory=list)
     """dtype, bound and whether it is a ceiling, of each series by the first night that has it."""
@@ -63,7 +55,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             left_out(f"{path}: imported timings have no nights")
         by_run: dict[RunKey, list[Measurement]] = defaultdict(list)
         for row in parquet.rows(table):
-            if row.source is None and row.measured_in is None:  # the others are in the run that measured them
+            if row.source is None:
                 by_run[RunKey.of(row)].append(row)
         for whose, rows in by_run.items():
             rest = "".join(path.stem.partition(".rest")[1:])  # what a killed run's file lacked
@@ -71,21 +63,21 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {whose.run_id}, which {known} holds too")
-            elif not (_began(whose.run_id) or _is_time(rows[0].utc)):
+            elif not _began(whose.run_id):
                 left_out(f"{path}: nothing in it tells when the run {whose.run_id} began")
             else:
                 unit = whose.device_id if rows[0].device_kind == "cuda" else ""
                 into = devices.setdefault((whose.device, unit), _Nights(rows[0].device_name))
-                into.nights.append(_gathered(into, path, whose, rows))
+                _gather(into, path, whose, rows)
     return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
 
 
-def _gathered(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measurement]) -> _Gathered:
-    """One run's rows; of a ceiling's two visits in an older file the first counts."""
+def _gather(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measurement]) -> None:
+    """Add one run's rows; of a ceiling's two visits in an older file the first counts."""
     timed: dict[_Key, Measurement] = {}
     for row in rows:
         if row.is_timed:
-            timed.setdefault(_key(row), row)
+            timed.setdefault((*case_of(row), *_conditions(row)), row)
     if fresh := [key for key in timed if key not in into.series]:
         # Roofs are made of samples, so that night is read whole.
         (run,) = runs(parquet.read_rows(path, whose), without_mixed=True)
@@ -93,16 +85,11 @@ def _gathered(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measureme
             row = timed[key]
             into.series[key] = len(into.described)
             into.described.append((row.dtype, bound_of(row, run.roof_of(row)), row.role != "measurement"))
-    mine = list(timed.values())
-    those = [(math.log(row.median_s or 1.0), _own_half(row), bool(disturbances(row))) for row in mine]
-    series = np.array([into.series[key] for key in timed], dtype=np.intp)
-    return _Gathered(_night(whose, rows, mine), series, np.array(those).reshape(-1, 3).T)
-
-
-def _key(row: Measurement) -> _Key:
-    """The columns of KEY, with what older files mean where they say nothing."""
-    values = ((getattr(row, name), DEFAULT_FACTS.get(name)) for name in KEY)
-    return tuple(meant if there is None else there for there, meant in values)
+    told = {
+        into.series[key]: (math.log(row.median_s or 1.0), _own_half(row), bool(disturbances(row)))
+        for key, row in timed.items()
+    }
+    into.nights.append((_night(whose, rows, list(timed.values())), told))
 
 
 def _own_half(row: Measurement) -> float:
@@ -121,24 +108,8 @@ def _night(whose: RunKey, rows: Sequence[Measurement], timed: Sequence[Measureme
     for fact in (*SEGMENT, COMMIT):
         told = {text for row in (rows if fact is COMMIT else timed or rows) if (text := value(row, fact))}
         facts[fact.name] = ", ".join(sorted(told))
-    looks = [(row.visits or 1) + len(row.set_aside or ()) for row in timed if row.role == "roof"]
-    return Night(
-        run=whose,
-        utc=_began(whose.run_id) or rows[0].utc,
-        commit=facts.pop(COMMIT.name),
-        facts={name: text for name, text in facts.items() if text},
-        segment=0,
-        changed=(),
-        timed=len(timed),
-        remarks=(CUT_SHORT,) * (max(looks, default=0) == 1),
-    )
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
+    commit, began = facts.pop(COMMIT.name), _began(whose.run_id)
+    return Night(whose, began, commit, {name: text for name, text in facts.items() if text}, len(timed))
 
 
 def _began(run_id: str) -> str:
@@ -150,11 +121,12 @@ def _began(run_id: str) -> str:
 
 
 def _history(device: str, unit: str, gathered: _Nights) -> History:
-    order = sorted(gathered.nights, key=lambda each: (each.night.utc, each.night.run_id, each.night.run))
-    nights = _in_order([run.night for run in order])
+    order = sorted(gathered.nights, key=lambda each: (each[0].utc, each[0].run_id, each[0].run))
+    nights = _in_order([night for night, _ in order])
     values: Floats = np.full((3, len(gathered.series), len(nights)), np.nan)
-    for place, run in enumerate(order):
-        values[:, run.series, place] = run.values
+    for place, (_, told) in enumerate(order):
+        for at, numbers in told.items():
+            values[:, at, place] = numbers
     table = [(*key, *of) for key, of in zip(gathered.series, gathered.described, strict=True)]
     series = pd.DataFrame(table, columns=[*KEY, "dtype", "bound", "ceiling"])
     return History(device, gathered.name, unit, nights, series, values[0], values[1], values[2] == 1)
@@ -182,6 +154,5 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
         )
         known |= {name: text for name, text in facts.items() if text}
         segment = made[-1].segment + any(change.fact != COMMIT.name for change in changed) if made else 0
-        remarks = tuple(dict.fromkeys((*night.remarks, *(() if night.timed else ("no case has a time",)))))
-        made.append(replace(night, segment=segment, changed=changed, remarks=remarks))
+        made.append(replace(night, segment=segment, changed=changed))
     return tuple(made)

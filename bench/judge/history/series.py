@@ -25,8 +25,6 @@ CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_a
 CONDITIONS = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
 KEY = (*CASE, *CONDITIONS)
 """Columns that make a series: what was measured, and what changes its time without being a change of it."""
-DEFAULT_FACTS: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
-"""What a row of an older file means that does not say it, so that its series goes on."""
 _OF_KEY = {"device", "device_id", "cache", *CONDITIONS, "source"}
 SEGMENT = tuple(fact for fact in FACTS if fact.column not in _OF_KEY and fact.column != "commit")
 """What makes a segment: driver, torch, Triton, libraries, power limit, and other states of the machine."""
@@ -43,14 +41,12 @@ class Night:
     commit: str
     facts: Mapping[str, str]
     """What makes a segment: name of a fact -> its value as text."""
-    segment: int
-    """0 for the first nights; one more whenever a fact differs from the night before."""
-    changed: tuple[Difference, ...]
-    """What differs from the night before: what makes segments, and the commit. Empty on the first night."""
     timed: int
     """Rows with a time."""
-    remarks: tuple[str, ...] = ()
-    """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
+    segment: int = 0
+    """0 for the first nights; one more whenever a fact differs from the night before."""
+    changed: tuple[Difference, ...] = ()
+    """What differs from the night before: what makes segments, and the commit. Empty on the first night."""
 
     @property
     def run_id(self) -> str:

@@ -23,10 +23,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from bench.case_name import row_name
@@ -84,62 +83,22 @@ class Step:
     kind: Kind
     row: int
     """Index into `history.series` (series) or `classes` (class); 0 memory, 1 core (machine)."""
-    name: str
-    """memory | core (machine), operator and implementation (class), all of the case (series)."""
     began: int
     """Index of its first night."""
-    raised: int
-    """Index of the night that confirmed it: the alarm."""
-    ended: int | None
-    """Index of the night on which it was no longer open; None while it is."""
     change: Change
     """Level since / level before."""
     noise: float
     """Half of the band of usual nights before it, ln."""
     members: tuple[int, ...] = ()
     """Rows of `history.series` that moved with a class or with the machine."""
-
-
-class Found(NamedTuple):
-    """The change of one row's present level, by the nights until one night."""
-
-    began: int
-    change: Change
-    noise: float
     real: bool = False
-    """Whether chance does not explain it, among all rows."""
-    members: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The last nights of some rows of one kind, the newest in the last column."""
-
-    kind: Kind
-    log: Floats
-    """[rows, WINDOW] ln; NaN where a row has fewer usable nights."""
-    half: Floats
-    """The same of half of each interval."""
-    nights: npt.NDArray[np.int64]
-    """The same of the index of each night."""
-
-    @classmethod
-    def last(cls, kind: Kind, log: Floats, half: Floats, first: int) -> Rows:
-        """Of [rows, nights], the first of which has the index `first`."""
-        order = np.argsort(~np.isnan(log), axis=1, kind="stable")  # gaps come first, times keep their order
-        taken = order[:, -WINDOW:]
-        logs, halves = (np.take_along_axis(each, taken, axis=1) for each in (log, half))
-        return cls(kind, logs, halves, first + taken)
-
-    @property
-    def spread(self) -> Floats:
-        """[rows] standard deviation of a night, ln, drawn towards what is usual among the rows."""
-        count = (~np.isnan(self.log)).sum(axis=1)
-        mad = _median(np.abs(self.log - _median(self.log)[:, None]))
-        own = MAD_TO_SIGMA * np.nan_to_num(mad) * (1 + 1 / np.maximum(count, 1))
-        known = own[count >= LEAST]
-        typical = float(np.median(known)) if known.size else 0.0
-        return np.asarray(np.sqrt((count * own**2 + USUAL * typical**2) / (count + USUAL)))
+    """Whether chance does not explain it, among all rows of its kind."""
+    name: str = ""
+    """memory | core (machine), operator and implementation (class), all of the case (series)."""
+    raised: int = -1
+    """Index of the night that confirmed it: the alarm."""
+    ended: int | None = None
+    """Index of the night on which it was no longer open; None while it is."""
 
 
 def _median(values: Floats) -> Floats:
@@ -151,39 +110,51 @@ def _median(values: Floats) -> Floats:
     return np.asarray(np.take_along_axis(np.sort(values, axis=1), middle, axis=1).mean(axis=1))
 
 
-def open_changes(rows: Rows, watched: Flags) -> dict[int, Found]:
-    """Row -> the change of its present level, if it has one; of the rows that are watched."""
-    watched = watched & ((~np.isnan(rows.log)).sum(axis=1) > BEFORE[rows.kind])
-    watched &= rows.nights[:, -1:].max(initial=0) - rows.nights[:, -1:].max(axis=1, initial=0) < GONE
-    spread, centre = rows.spread, _median(rows.log)
-    scores = (rows.log - centre[:, None]) / np.maximum(spread, LEAST_SIGMA)[:, None]
+def open_changes(kind: Kind, log: Floats, half: Floats, first: int, watched: Flags) -> dict[int, Step]:
+    """Row -> the change of its present level, if it has one; of the rows that are watched.
+
+    `log` and `half` are [rows, nights], NaN where there is no usable time, from the night `first` on.
+    """
+    order = np.argsort(~np.isnan(log), axis=1, kind="stable")[:, -WINDOW:]  # gaps first, times in order
+    log, half = (np.take_along_axis(each, order, axis=1) for each in (log, half))
+    count, nights, centre = (~np.isnan(log)).sum(axis=1), first + order, _median(log)
+    watched = watched & (count > BEFORE[kind])
+    watched &= nights[:, -1:].max(initial=0) - nights[:, -1:].max(axis=1, initial=0) < GONE
+    # The standard deviation of a night, drawn towards what is usual among the rows.
+    own = (
+        MAD_TO_SIGMA * np.nan_to_num(_median(np.abs(log - centre[:, None]))) * (1 + 1 / np.maximum(count, 1))
+    )
+    usual = float(np.median(own[count >= LEAST])) if (count >= LEAST).any() else 0.0
+    spread = np.maximum(np.sqrt((count * own**2 + USUAL * usual**2) / (count + USUAL)), LEAST_SIGMA)
+    scores = (log - centre[:, None]) / spread[:, None]
     # A quick look, so that most rows are not split into levels: do the last two nights stand out?
-    last, lately = rows.log[:, -2:].mean(axis=1), _median(rows.log[:, -2 - HOLDS : -2])
-    moved = np.maximum(np.abs(last - centre), np.abs(last - lately)) > FLOORS[rows.kind] / 2
+    last, lately = log[:, -2:].mean(axis=1), _median(log[:, -2 - HOLDS : -2])
+    moved = np.maximum(np.abs(last - centre), np.abs(last - lately)) > FLOORS[kind] / 2
     levels = {}
     for row in np.flatnonzero(watched & moved).tolist():
-        there = np.flatnonzero(~np.isnan(rows.log[row]))
-        if (level := _levels(rows.log[row, there], BEFORE[rows.kind])) is not None:
+        there = np.flatnonzero(~np.isnan(log[row]))
+        if (level := _levels(log[row, there], BEFORE[kind])) is not None:
             levels[row] = there, *level
             scores[row, there[level[1] :]] = np.nan  # what may be a change is no example of quiet nights
-    usual = np.sort(scores[watched & ~np.isnan(centre)].ravel())
-    usual = usual[~np.isnan(usual)]
+    quiet = np.sort(scores[watched].ravel())
+    quiet = quiet[~np.isnan(quiet)]
     found = {}
     for row, (there, before, since) in levels.items():
-        log, half = rows.log[row, there], rows.half[row, there[since:]]
-        sigma = max(float(spread[row]), HALF_TO_SIGMA * float(np.nanmedian([0.0, *half])), LEAST_SIGMA)
-        began = int(rows.nights[row, there[since]])
-        one = _compared(rows.kind, began, log[before], log[since:], sigma, usual)
-        if abs(one.change.log) > FLOORS[rows.kind]:
+        mine, began = log[row, there], int(nights[row, there[since]])
+        sigma = max(float(spread[row]), HALF_TO_SIGMA * float(np.nanmedian([0.0, *half[row, there[since:]]])))
+        one = _compared(kind, row, began, mine[before], mine[since:], sigma, quiet)
+        if abs(one.change.log) > FLOORS[kind]:
             found[row] = one
     p = np.ones(len(centre))
     p[list(found)] = [one.change.p for one in found.values()]
     real = np.zeros(len(p), dtype=np.bool_)
     real[watched] = (adjusted(p[watched]) <= RATE) & (p[watched] <= ALONE)
-    return {row: one._replace(real=bool(real[row])) for row, one in found.items()}
+    return {row: replace(one, real=bool(real[row])) for row, one in found.items()}
 
 
-def _compared(kind: Kind, began: int, before: Floats, since: Floats, sigma: float, usual: Floats) -> Found:
+def _compared(
+    kind: Kind, row: int, began: int, before: Floats, since: Floats, sigma: float, usual: Floats
+) -> Step:
     """The nights of the present level compared with those before; `usual` are sorted scores."""
     centre = float(np.median(before))
     effect = float(np.median(since)) - centre
@@ -193,7 +164,7 @@ def _compared(kind: Kind, began: int, before: Floats, since: Floats, sigma: floa
     by_chance = max(_tail(usual, effect / 2 / error, kind, len(before)), itself)
     p = min(1.0, 2 * float(stats.binom.sf(out - 1, len(since), by_chance))) if out > 1 else 1.0
     half = 1.96 * sigma * float(np.sqrt(1 / len(since) + np.pi / 2 / len(before)))
-    return Found(began, Change(effect, half, half, p), max(FLOORS[kind], BAND * error))
+    return Step(kind, row, began, Change(effect, half, half, p), max(FLOORS[kind], BAND * error))
 
 
 def _levels(log: Floats, least: int) -> tuple[slice, int] | None:
@@ -258,8 +229,7 @@ def judged(history: History, nights: int | None = None) -> JudgedHistory:
                 standing[key] = replace(step, change=newest[0], noise=newest[1], members=members)
         for key, one in tonight.items():
             if one.real and key not in standing:
-                name = judge.name(*key)
-                standing[key] = Step(*key, name, one.began, night, None, one.change, one.noise, one.members)
+                standing[key] = replace(one, name=judge.name(*key), raised=night)
     steps = sorted([*past, *standing.values()], key=lambda step: (step.raised, -abs(step.change.log)))
     return judge.result(steps)
 
@@ -280,23 +250,23 @@ class _Judge:
         class_of[~self.ceiling] = ours.groupby(keys, sort=True).ngroup().to_numpy()
         self.class_of = class_of
 
-    def night(self, night: int, standing: Collection[int]) -> dict[tuple[Kind, int], Found]:
+    def night(self, night: int, standing: Collection[int]) -> dict[tuple[Kind, int], Step]:
         """The changes that stand out on a night, or may go on, by the nights of its segment until then.
 
         `standing` are the classes whose change is open, which explain their members' as new ones do.
         """
         first = self._first(night)
         own, moved, blur = self._own(first, night)
-        found: dict[tuple[Kind, int], Found] = {}
-        machine = open_changes(Rows.last("machine", moved, blur, first), np.ones(2, dtype=np.bool_))
+        found: dict[tuple[Kind, int], Step] = {}
+        machine = open_changes("machine", moved, blur, first, np.ones(2, dtype=np.bool_))
         for row, one in machine.items():
             members = tuple(np.flatnonzero(self.ceiling & (self.bound == row)).tolist())
-            found["machine", row] = one._replace(members=members)
+            found["machine", row] = replace(one, members=members)
         means = self._means(own)
-        rows = Rows.last("class", means, np.full_like(means, np.nan), first)
-        classes = open_changes(rows, np.ones(len(means), dtype=np.bool_))
+        every = np.ones(len(means), dtype=np.bool_)
+        classes = open_changes("class", means, np.full_like(means, np.nan), first, every)
         half = self.history.half[:, first : night + 1]
-        series = open_changes(Rows.last("series", own, half, first), ~self.ceiling)
+        series = open_changes("series", own, half, first, ~self.ceiling)
         for row, one in series.items():
             at = int(self.class_of[row])
             known = at in classes and (classes[at].real or at in standing)
@@ -307,7 +277,7 @@ class _Judge:
             departed = _median(own[:, began:]) - _median(own[:, max(0, began - WINDOW) : began])
             with_it = (self.class_of == row) & (departed / one.change.log > 0.5)
             members = tuple(at for at in np.flatnonzero(with_it).tolist() if ("series", at) not in found)
-            found["class", row] = one._replace(members=members)
+            found["class", row] = replace(one, members=members)
         return found
 
     def _first(self, night: int) -> int:
@@ -371,7 +341,7 @@ class _Judge:
         return JudgedHistory(self.history, tuple(steps), compared, own, machine)
 
 
-def _explains(of_class: Found, one: Found) -> bool:
+def _explains(of_class: Step, one: Step) -> bool:
     """Whether a series moved with its class."""
     change = of_class.change.log
     return change * one.change.log > 0 and abs(one.change.log) <= 2 * abs(change) + one.noise
