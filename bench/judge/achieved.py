@@ -8,20 +8,17 @@ cache, and others whose arithmetic takes at least `CLEAR` times as long as their
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from bench.device.datasheet import Datasheet
 from bench.judge.frame import DeviceRun
-from bench.store.schema import Measurement
 
 LARGE, CLEAR = 4, 2
-MIDDLE = (0.1, 0.5, 0.9)
-"""Quantiles of a class's rates."""
 LAYERS = "layers bound by memory"
 CLASSES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -43,19 +40,14 @@ WIDTHS: Mapping[str, str] = {
 """Data type -> the types that it is shown with."""
 
 
-@dataclass(frozen=True)
-class Achieved:
+class Achieved(NamedTuple):
     """The rates of one class of work on one device."""
 
     device: str
     work: str
     width: str
     """Data types; empty for layers bound by memory, whose bytes count."""
-    rows: int
-    low: float
     median: float
-    high: float
-    best: float
     """Bytes/s of layers bound by memory, else FLOP/s."""
     stated: float | None
     """What the datasheet promises: its bandwidth, or the highest peak of these data types."""
@@ -70,34 +62,45 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     was timed with several shapes of a launch the fastest counts.
     """
     sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
-    reached: dict[tuple[str, str, str], list[tuple[float, float, float | None]]] = defaultdict(list)
-    for run in measured_runs:
-        for row in _fastest(run) if run.device in sheets else ():
-            if found := _rate(row, sheets[run.device]):
-                work, width, rate, stated = found
-                reached[work, width, run.device].append((rate, stated, row.power_w))
-    order = itertools.product(dict.fromkeys(CLASSES.values()), ["", *WIDTHS.values()], by_age(sheets))
+    rates = [_rates(run, sheets[run.device]) for run in measured_runs if run.device in sheets]
+    groups = dict(list(pd.concat(rates).groupby(["work", "width", "device"]))) if rates else {}
+    order = itertools.product(dict.fromkeys(CLASSES.values()), dict.fromkeys(["", *WIDTHS.values()]))
     shown = []
-    for work, width, device in dict.fromkeys(order):
-        if rows := reached.get((work, width, device)):
-            of, promises, powers = zip(*rows, strict=True)
-            low, median, high = map(float, np.quantile(of, MIDDLE))
-            promised = max(promises) or None
-            watts = None if None in powers else float(np.median(powers))
-            shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised, watts))
+    for key in ((*kind, device) for kind in order for device in by_age(sheets)):
+        if (rows := groups.get(key)) is not None:
+            rate, stated, watts = (
+                rows["rate"].median(),
+                rows["stated"].max(),
+                rows["power_w"].median(skipna=False),
+            )
+            promised, power = (None if math.isnan(each) else float(each) for each in (stated, watts))
+            work, width, device = key
+            shown.append(Achieved(device, work, width, float(rate), promised, power))
     return shown
 
 
-def _fastest(run: DeviceRun) -> Iterator[Measurement]:
-    """The run's sound rows; of those of the operator stream only the fastest of each size."""
-    passes: dict[str, Measurement] = {}
-    for row in run.sound:
-        if row.operator != "stream":
-            yield row
-        else:
-            before = passes.get(row.parameters, row)
-            passes[row.parameters] = min(before, row, key=lambda each: each.median_s or 0.0)
-    yield from passes.values()
+def _rates(run: DeviceRun, sheet: Datasheet) -> pd.DataFrame:
+    """Class, data types, rate and what the datasheet promises of the sound rows that their limit decides."""
+    rows = run.columns
+    rows = rows[(rows["median_s"] > 0) & ~run.suspect & (rows["role"] == "measurement")]
+    rows = rows[rows["operator"].isin(CLASSES)].sort_values("median_s")
+    rows = rows[(rows["operator"] != "stream") | ~rows.duplicated(["operator", "parameters"])]
+    work, width = rows["operator"].map(CLASSES), rows["dtype"].map(WIDTHS)
+    units = zip(rows["arithmetic"], rows["dtype"], strict=True)
+    peak = np.array([sheet.peak_flop_per_s(*unit) or math.nan for unit in units], dtype=float)
+    bandwidth, layers = sheet.bandwidth_byte_per_s or math.nan, work == LAYERS
+    decided = np.where(
+        layers,
+        rows["byte"] >= LARGE * sheet.l2_byte,
+        width.notna() & (rows["flop"] / peak >= CLEAR * rows["byte"] / bandwidth),
+    )
+    columns = {
+        **{"device": run.device, "work": work, "width": width.mask(layers, "")},
+        "rate": rows["byte"].where(layers, rows["flop"]) / rows["median_s"],
+        "stated": np.where(layers, bandwidth, peak),
+        "power_w": rows["power_w"].astype(float),
+    }
+    return pd.DataFrame(columns)[decided]
 
 
 def by_age(sheets: Mapping[str, Datasheet | None]) -> list[str]:
@@ -109,17 +112,3 @@ def by_age(sheets: Mapping[str, Datasheet | None]) -> list[str]:
         return False, sheet.capability or (99, 0), sheet.bandwidth_byte_per_s or 0.0, device
 
     return sorted(sheets, key=age)
-
-
-def _rate(row: Measurement, sheet: Datasheet) -> tuple[str, str, float, float] | None:
-    """(class, data types, rate, what the datasheet promises) of a row that its class's limit decides."""
-    work, width = CLASSES.get(row.operator), WIDTHS.get(row.dtype)
-    if work is None or row.median_s is None or row.role != "measurement":
-        return None
-    bandwidth = sheet.bandwidth_byte_per_s or 0.0
-    if work == LAYERS:
-        return (work, "", row.byte / row.median_s, bandwidth) if row.byte >= LARGE * sheet.l2_byte else None
-    peak = sheet.peak_flop_per_s(row.arithmetic, row.dtype) or 0.0
-    if width is None or not (peak and bandwidth) or row.flop / peak < CLEAR * row.byte / bandwidth:
-        return None
-    return work, width, row.flop / row.median_s, peak

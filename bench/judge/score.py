@@ -17,7 +17,7 @@ own, and so have the regimes, whose clocks differ.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,6 @@ class Score:
     coverage: float | None = None
     """Percent of the rows whose time is inside the level's 90 % interval; None where it has none."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Its fields in this order; the runs as a list."""
-        return asdict(self) | {"runs": list(self.runs)}
-
 
 @dataclass(frozen=True)
 class Scorecard:
@@ -65,8 +61,6 @@ class Scorecard:
 
     scores: tuple[Score, ...]
     """By operator, device, source, regime and level; none of a group without a row that all levels know."""
-    lost: tuple[str, ...]
-    """A sentence for each group of which a level leaves rows without a number."""
     rows: int
     """All rows that were given ..."""
     scored: int
@@ -91,7 +85,6 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
     # are left out, of which one may have many.
     who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
     found: list[Score] = []
-    lost: list[str] = []
     scored = 0
     for key, rows in sound.groupby(
         [sound["operator"], sound["device"], who, sound["regime"]], sort=True, dropna=False
@@ -102,13 +95,6 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
         levels = [level for level in levels if known[level].any()]
         common = known[levels].all(axis=1) & bool(levels)
         scored += int(common.sum())
-        where = f"{key[0]} on {key[1]}" + (" (imported)" if isinstance(key[2], str) else "")
-        missing = [f"{level} {n}" for level in levels if (n := int((known[level] & ~common).sum()))]
-        if not levels:
-            lost.append(f"{where}: no level has a prediction, so nothing is scored.")
-        elif missing:
-            shared = f"all levels on the same {common.sum()} rows; rows with a number lost"
-            lost.append(f"{where}: {shared}: {', '.join(missing)}.")
         if common.any():
             found += [_score(key, level, seconds.loc[common, level], rows[common]) for level in levels]
     counts = (
@@ -118,7 +104,7 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
         (len(sound) - scored, "that not every level has a number for"),
     )
     listed = ", ".join(f"{n} {why}" for n, why in counts if n)
-    return Scorecard(tuple(found), tuple(lost), len(frame), scored, listed and f"left out: {listed}")
+    return Scorecard(tuple(found), len(frame), scored, listed and f"left out: {listed}")
 
 
 def _score(key: tuple[Any, ...], level: str, predicted_s: pd.Series, rows: pd.DataFrame) -> Score:
@@ -126,23 +112,10 @@ def _score(key: tuple[Any, ...], level: str, predicted_s: pd.Series, rows: pd.Da
     operator, device, *known = key
     source, regime = (each if isinstance(each, str) else None for each in known)
     errors = Errors.of(predicted_s.to_numpy(), rows["median_s"].to_numpy(dtype=float))
-    return Score(
-        operator=str(operator),
-        device=str(device),
-        level=level,
-        n=errors.n,
-        mape=100 * errors.mape,
-        median=100 * errors.median,
-        p90=100 * errors.p90,
-        ratio=errors.ratio,
-        source=source,
-        regime=regime,
-        runs=tuple(sorted(rows["run_id"].unique())),
-        coverage=_coverage(rows) if level == "L3" else None,
-    )
-
-
-def _coverage(rows: pd.DataFrame) -> float | None:
-    known = rows.dropna(subset=["learned_low_s", "learned_high_s"])
-    inside = known["median_s"].between(known["learned_low_s"], known["learned_high_s"])
-    return float(100 * inside.mean()) if len(known) else None
+    percent = (100 * errors.mape, 100 * errors.median, 100 * errors.p90)
+    runs, covered = tuple(sorted(rows["run_id"].unique())), None
+    if level == "L3" and len(told := rows.dropna(subset=["learned_low_s", "learned_high_s"])):
+        inside = told["median_s"].between(told["learned_low_s"], told["learned_high_s"])
+        covered = float(100 * inside.mean())
+    numbers = (errors.n, *percent, errors.ratio)
+    return Score(str(operator), str(device), level, *numbers, source, regime, runs, covered)

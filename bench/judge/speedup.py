@@ -9,7 +9,7 @@ and a GPU), with its fastest one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -47,8 +47,6 @@ class Gain:
     stated: float | None
     """The ratio that the datasheets promise these cases: of bandwidths where memory bounds them, of peaks
     where compute does. None where they say nothing, of cases of several arithmetic units, and of LINKED."""
-    sources: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Author of the device's rows -> (cases, their median): how far the sources are apart."""
 
 
 def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Datasheet | None]) -> list[Gain]:
@@ -58,16 +56,11 @@ def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Dat
         for (operator, dtype, bound_by), alike in of_device.groupby([*ALIKE], sort=True):
             low, median, high = np.quantile(alike["speedup"], (MIDDLE[0], 0.5, MIDDLE[1]))
             units = alike["arithmetic"].unique()
-            place = {"memory": 0, "compute": 1}.get(str(bound_by))
-            stated = None
-            if len(units) == 1 and place is not None and operator not in LINKED:
-                stated = stated_gain(sheets[base], sheets[device], str(units[0]), str(dtype))[place]
+            of = (str(bound_by), str(units[0]), str(dtype))
+            known = len(units) == 1 and operator not in LINKED
+            stated = stated_gain(sheets[base], sheets[device], *of) if known else None
             numbers = (len(alike), float(median), float(low), float(high), stated)
-            by = alike.groupby(alike["device_source"].fillna("measured here").str.partition(";")[0])[
-                "speedup"
-            ]
-            sources = {str(source): (len(of), float(of.median())) for source, of in by}
-            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers, sources))
+            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers))
     order = {name: place for place, name in enumerate(("", *BOUNDS))}
     return sorted(gained, key=lambda gain: (gain.operator, gain.dtype, -order[gain.bound_by]))
 
@@ -76,8 +69,7 @@ def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]
     """(device, its cases that the base has too), for every other device, in order of appearance.
 
     `rows` are those of all runs, as `bench.judge.frame` derives them (`Run.rated`). A case has the columns
-    CASE and KEPT, `base_s`, `device_s` (median seconds), `base_source`, `device_source` and
-    `speedup` = base_s / device_s: above 1 the device is faster.
+    CASE and KEPT, and `speedup` = the base's seconds / the device's: above 1 the device is faster.
     Rows that have no time, are suspect, or are of our kernels are left out; the newest row of a case counts.
     The frame is empty if the two have no case in common.
     """
@@ -97,27 +89,24 @@ def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataF
     """The cases of both; of implementations that both have, if there are any, else of all, the fastest."""
     by_name = [*case, "implementation"]
     both = before[by_name].merge(after[by_name]).assign(shared=True)
-    sides = []
-    for name, rows in (("base", before), ("device", after)):
-        known = rows.merge(both, on=by_name, how="left").sort_values(["shared", "median_s"], kind="stable")
-        sides.append(known.rename(columns={"median_s": f"{name}_s", "source": f"{name}_source"}))
-    ours, theirs = (each.drop_duplicates(case) for each in sides)
-    joined = ours[[*case, *KEPT, "base_s", "base_source"]].merge(
-        theirs[[*case, "device_s", "device_source"]], on=case
+    ours, theirs = (
+        rows.merge(both, on=by_name, how="left")
+        .sort_values(["shared", "median_s"], kind="stable")
+        .drop_duplicates(case)
+        for rows in (before, after)
     )
-    return joined.assign(speedup=joined["base_s"] / joined["device_s"])
+    joined = ours[[*case, *KEPT, "median_s"]].merge(theirs[[*case, "median_s"]], on=case)
+    return joined.assign(speedup=joined.pop("median_s_x") / joined.pop("median_s_y"))
 
 
 def stated_gain(
-    base: Datasheet | None, device: Datasheet | None, arithmetic: str, dtype: str
-) -> tuple[float | None, float | None]:
-    """(bandwidth, peak) of the device over the base's by their datasheets; None where one is unknown."""
-    if base is None or device is None:
-        return None, None
-    bandwidths = device.bandwidth_byte_per_s, base.bandwidth_byte_per_s
-    peaks = (sheet.peak_flop_per_s(arithmetic, dtype) for sheet in (device, base))
-    return _ratio(*bandwidths), _ratio(*peaks)
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above and below else None
+    base: Datasheet | None, device: Datasheet | None, bound_by: str, arithmetic: str, dtype: str
+) -> float | None:
+    """The device's bandwidth, or peak, over the base's by their datasheets; None where one is unknown."""
+    if base is None or device is None or bound_by not in ("memory", "compute"):
+        return None
+    ours, theirs = (
+        sheet.bandwidth_byte_per_s if bound_by == "memory" else sheet.peak_flop_per_s(arithmetic, dtype)
+        for sheet in (device, base)
+    )
+    return ours / theirs if ours and theirs else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ def score(
     for line in score_lines(card):
         typer.echo(line)
     if to is not None:
-        write_text(to, json.dumps([errors.as_json() for errors in card.scores], indent=1) + "\n")
+        write_text(to, json.dumps([asdict(each) for each in card.scores], indent=1) + "\n")
 
 
 def score_lines(card: Scorecard) -> Iterator[str]:
@@ -47,7 +48,6 @@ def score_lines(card: Scorecard) -> Iterator[str]:
         f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
         f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
     )
-    yield from card.lost
 
 
 def _table(scored: Sequence[Score]) -> Iterator[str]:

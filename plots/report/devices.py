@@ -26,7 +26,7 @@ BOUNDS: Mapping[str, str] = {
 PRODUCTS = "matrix multiplications"
 COLUMNS = (
     *(*CASE, *KEPT),
-    *("device", "implementation", "visit", "median_s", "blamed", "utc", "source", "regime"),
+    *("device", "implementation", "visit", "median_s", "blamed", "utc", "regime"),
 )
 """What speed-ups need of a row: all columns of all public rows would fill the memory."""
 
