@@ -80,11 +80,10 @@ def observed(name: str, test: Any, rows: pd.DataFrame, at: Places) -> Seen:
     found = _TESTS[name](rows, at, test)
     seen = found if isinstance(found, Seen) else _of_lines(found)
     known = np.isfinite(seen.value)
-    each_row = np.repeat(known, seen.counts)
-    return seen if known.all() else Seen(
-        seen.value[known], seen.half[known], seen.cluster[known], seen.rows[each_row], seen.counts[known],
-        seen.down[known], seen.up[known], seen.half_to[known],
-    )  # fmt: skip
+    if known.all():
+        return seen
+    of_rows = np.repeat(known, seen.counts)
+    return Seen(*(each[of_rows if name == "rows" else known] for name, each in seen._asdict().items()))
 
 
 def both_sides(
@@ -310,14 +309,11 @@ def _jumps(rows: pd.DataFrame, at: Places, test: Jumps) -> Iterator[_Line]:
     def over(above: int, below: int, cluster: Hashable, of: Places) -> _Line:
         return _Line(log_s[above] - log_s[below], math.hypot(half[above], half[below]), cluster, of)
 
-    needed = sorted({"implementation", test.x, "m", "n", "sm_count"} & {*rows})
+    needed = rows[sorted({"implementation", test.x, "m", "n", "sm_count"} & {*rows})]
     for cluster, line in _lines(rows, at, {test.x}):
         line = line[np.unique(x[line], return_index=True)[1]]
-        columns = [_column(row, test) for row in rows[needed].iloc[line].to_dict("records")]
-        if None in columns:
-            continue
-        parts: dict[int | None, list[int]] = defaultdict(list)
-        for column, place in zip(columns, line.tolist(), strict=True):
+        parts: dict[int, list[int]] = defaultdict(list)
+        for column, place in zip(_columns(needed.iloc[line], test), line.tolist(), strict=False):
             parts[column].append(place)
         if test.of == "within":
             for column, part in parts.items():
@@ -325,21 +321,21 @@ def _jumps(rows: pd.DataFrame, at: Places, test: Jumps) -> Iterator[_Line]:
                     yield over(part[-1], part[0], (cluster, column), np.array(part))
         else:
             for (before, part), (after, following) in itertools.pairwise(parts.items()):
-                if before is not None and after == before + 1:
+                if after == before + 1:
                     edge = np.array([part[-1], following[0]])
                     yield over(following[0], part[-1], (cluster, after), edge)
 
 
-def _column(row: Mapping[Hashable, Any], test: Jumps) -> int | None:
-    """Number of the column of tiles, or of the wave, that a row is in; None if its tile is not known."""
+def _columns(line: pd.DataFrame, test: Jumps) -> list[int]:
+    """Number of the column of tiles, or of the wave, that each row is in; none if their tile is not known."""
     if isinstance(test.every, int):
-        return math.ceil(float(row[test.x]) / test.every)
-    tile = forced_tile(row["implementation"])
-    if tile is None or test.x not in ("m", "n"):
-        return None
+        return [math.ceil(x / test.every) for x in line[test.x]]
+    if (tile := forced_tile(line["implementation"].iloc[0])) is None:
+        return []
     if test.every == "wave":
-        return waves(tiles(int(row["m"]), int(row["n"]), *tile), int(row["sm_count"]))
-    return math.ceil(float(row[test.x]) / tile["mn".index(test.x)])
+        sizes = zip(line["m"], line["n"], line["sm_count"], strict=True)
+        return [waves(tiles(int(m), int(n), *tile), int(sms)) for m, n, sms in sizes]
+    return [math.ceil(x / tile["mn".index(test.x)]) for x in line[test.x]]
 
 
 def _knee(rows: pd.DataFrame, at: Places, test: Knee) -> Iterator[_Line]:

@@ -14,9 +14,8 @@ counted; a row that is quicker than its roof only where rows are compared with r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -25,9 +24,8 @@ from pydantic import ValidationError
 
 from bench.case_name import case_key
 from bench.judge.claim_lines import ClaimEffect, effect
-from bench.judge.claim_rows import CASE, UNKNOWN, case_rows, claim_rows, holds
+from bench.judge.claim_rows import CASE, case_rows, claim_rows, holds
 from bench.judge.claim_tests import both_sides, cluster_count, counts_memory
-from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Bound, Claim, Knee, Ratio, Share
 
 if TYPE_CHECKING:
@@ -96,49 +94,30 @@ def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[Judge
     Of an imported source, which is not expected to cover all claims, those that its rows say something of.
     """
     rows = claim_rows(runs)
-    untimed = cache(partial(_untimed, runs[0]))
-    sweeps = [
-        _SweepRows(each, rows[rows["sweep"].isin(each.rows)].reset_index(drop=True), runs, untimed)
-        for each in declared
-    ]
-    judged = [_judged(claim, sweep) for sweep in sweeps for claim in sweep.declared.claims]
+    judged = []
+    for each in declared:
+        of_sweep = rows[rows["sweep"].isin(each.rows)].reset_index(drop=True)
+        judged += [_judged(claim, each, of_sweep, runs) for claim in each.claims]
     return [each for each in judged if each is not None]
 
 
-@dataclass(frozen=True)
-class _SweepRows:
-    """What the runs of a device have of one sweep."""
-
-    declared: Declared
-    timed: pd.DataFrame
-    runs: Sequence[DeviceRun]
-    untimed: Callable[[], pd.DataFrame]
-    """All rows of the device, timed or not, for sweeps without cases."""
-
-    @cached_property
-    def expected(self) -> pd.DataFrame:
-        """The sweep's cases as rows; without cases its untimed rows. Most claims need none."""
-        if self.declared.cases:
-            return case_rows(self.declared.cases, self.runs[0].first.sm_count)
-        rows = self.untimed()
-        return rows[rows["sweep"].isin(self.declared.rows)]
-
-
-def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim | None:
-    """The verdict on a claim; None if it is not expected of its source."""
-    test, rows, runs = claim.test[1], sweep.timed, sweep.runs
+def _judged(
+    claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence[DeviceRun]
+) -> JudgedClaim | None:
+    """The verdict on a claim by the timed rows of its sweep; None if it is not expected of its source."""
+    test = claim.test[1]
     sound = ~rows["suspect"].to_numpy(dtype=bool)
     if counts_memory(test):
         sound = np.full(len(rows), True)  # whatever made a time doubtful, memory was counted
     elif isinstance(test, Bound | Knee | Share):
         sound &= ~rows["above_roof"].to_numpy(dtype=bool)
-    other = _other_device(claim, runs)
+    other = _other_device(claim, runs[0])
     suspect = int((_wanted(rows, claim) & ~sound).sum()) if not (other or sound.all()) else 0
 
     def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
         names = tuple(run.run_id for run in runs)
-        return JudgedClaim(runs[0].device, imported, sweep.declared, claim, word, reason, of, suspect, names)
+        return JudgedClaim(runs[0].device, imported, declared, claim, word, reason, of, suspect, names)
 
     seen, against = both_sides(claim, rows, sound & (not other))
     clusters = cluster_count(test, seen, against)
@@ -150,7 +129,7 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim | None:
     if of is not None and clusters >= claim.least:
         return verdict(_word(of), of=of)
     untried = clusters == 0 and not suspect
-    refusal, missing = _missing(claim, sweep) if untried or sweep.declared.cases else ("", "")
+    refusal, missing = _missing(claim, declared, rows, runs[0]) if untried or declared.cases else ("", "")
     if untried:
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
@@ -167,56 +146,42 @@ def _word(of: ClaimEffect) -> Verdict:
 
 def _wanted(rows: pd.DataFrame, claim: Claim) -> npt.NDArray[np.bool_]:
     """Whether each of the rows, or cases, can take part in the test."""
-    wanted, test = holds(rows, claim.where), claim.test[1]
-    if not isinstance(test, Ratio):
+    wanted = holds(rows, claim.where)
+    if not isinstance(claim.test[1], Ratio):
         return wanted
-    ratios = (test, test.less) if test.less else (test,)
-    sides = [holds(rows, select) for ratio in ratios for select in (ratio.of, ratio.to)]
+    _, *sides = (holds(rows, select) for _, select in claim.selections())
     return np.asarray(wanted & np.logical_or.reduce(sides))
 
 
-def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
+def _other_device(claim: Claim, run: DeviceRun) -> str:
     """Why the claim is not about this device; empty if it is."""
-    kind, least = runs[0].first.device_kind, claim.device.capability
-    if claim.device.kind not in (None, kind):
-        return f"about {claim.device.kind} devices"
-    if least is None:
+    about, (kind, capability) = claim.device, _device(run)
+    if about.include(kind, capability):
         return ""
-    sheet = runs[0].datasheet
-    if kind != "cuda" or sheet is None or sheet.capability is None:
-        return f"about compute capability {least}; this device's is unknown"
-    have = ".".join(map(str, sheet.capability))
-    met = claim.device.include(kind, sheet.capability)
-    return "" if met else f"about compute capability {least}; this device has {have}"
+    if about.kind not in (None, kind):
+        return f"about {about.kind} devices"
+    have = ".".join(map(str, capability)) if capability else "none that is known"
+    return f"about compute capability {about.capability}; this device has {have}"
 
 
-def _untimed(run: DeviceRun) -> pd.DataFrame:
-    """All rows, timed or not, without the columns that a row without a time lacks."""
-    rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
-    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
-
-
-def _missing(claim: Claim, sweep: _SweepRows) -> tuple[str, str]:
-    """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
-    run, cases = sweep.runs[0], sweep.declared.cases
-    if not cases and (count := int(_wanted(sweep.timed, claim).sum())):
-        return "", f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
-    wanted = _wanted(sweep.expected, claim)
-    if not cases:
-        refused = sweep.expected[wanted & (sweep.expected["status"] == "unsupported")]
-        if len(refused) and len(refused) == wanted.sum():
-            return str(refused["reason"].iloc[0] or "unsupported"), ""
-        return "", "no such rows"
-    capability = run.datasheet.capability if run.datasheet else None
+def _device(run: DeviceRun) -> tuple[Literal["cpu", "cuda"], tuple[int, int] | None]:
+    """(kind, compute capability) of the device of a run."""
     kind: Literal["cpu", "cuda"] = "cpu" if run.first.device_kind == "cpu" else "cuda"
-    asked = [
-        (cases[place], cases[place].missing(kind, capability)) for place in np.flatnonzero(wanted).tolist()
-    ]
-    able = [case for case, refusal in asked if not refusal]
+    return kind, run.datasheet.capability if run.datasheet else None
+
+
+def _missing(claim: Claim, declared: Declared, rows: pd.DataFrame, run: DeviceRun) -> tuple[str, str]:
+    """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
+    if not declared.cases:
+        there = _wanted(rows, claim).any()
+        return "", "its rows are not comparable in this way" if there else "no such rows"
+    wanted = _wanted(case_rows(declared.cases, run.first.sm_count), claim)
+    cases = [declared.cases[place] for place in np.flatnonzero(wanted).tolist()]
+    refusals = [case.missing(*_device(run)) for case in cases]
+    able = [case for case, refusal in zip(cases, refusals, strict=True) if not refusal]
     if not able:
-        return asked[0][1] if asked else "the sweep has no such case on this device", ""
-    there = {case_key(*of) for of in zip(*(sweep.timed[name] for name in CASE), strict=True)}
-    without = [case for case in able if case.key not in there]
-    if not without:
-        return "", f"all {len(able)} cases are measured, and too few of them are comparable in this way"
-    return "", f"{len(without)} of {len(able)} cases have no time, such as {without[0].name}"
+        return refusals[0] if refusals else "the sweep has no such case on this device", ""
+    timed = {case_key(*of) for of in zip(*(rows[name] for name in CASE), strict=True)}
+    without = [case for case in able if case.key not in timed]
+    such = f", such as {without[0].name}" if without else ""
+    return "", f"{len(without)} of {len(able)} cases have no time{such}"

@@ -39,30 +39,18 @@ NAMES: tuple[tuple[str, Answer], ...] = (
 )
 """Patterns, and what a name that has one says; the first counts. Mangled names hold the same text."""
 
-OURS = "multiply"
-"""The name of every GEMM kernel of ours."""
-_OURS_BY_DTYPE: dict[str, Answer] = {
-    **dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), "used"),
-    "float32": "unused",
-}
-"""What tests/kernels/gemm_tiles_compiled.py finds in the code; with float64 it depends on the device."""
-
 
 def tensor_cores(row: Any) -> Answer:
     """`used` if one of the row's kernels did, `unused` if it is known of each that it did not.
 
     `row` is a Measurement, or a row of a DataFrame.
     """
-    is_ours = row.implementation.startswith("triton")
-    names = (kernel.split(" grid ")[0] for kernel in (row.kernels or "?").split("; "))
-    answers = [_answer(name, is_ours, row.dtype) for name in names]
+    answers = [_answer(kernel.split(" grid ")[0]) for kernel in (row.kernels or "?").split("; ")]
     if "used" in answers:
         return "used"
     return "unused" if set(answers) == {"unused"} else "unknown"
 
 
 @lru_cache(maxsize=1 << 12)
-def _answer(name: str, is_ours: bool, dtype: str) -> Answer:
-    if name == OURS and is_ours:
-        return _OURS_BY_DTYPE.get(dtype, "unknown")
+def _answer(name: str) -> Answer:
     return next((answer for pattern, answer in NAMES if re.search(pattern, name)), "unknown")

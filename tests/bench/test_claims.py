@@ -407,19 +407,6 @@ claims:
 """
 
 
-def test_without_cases_the_sweep_s_own_rows_say_why_nothing_was_timed() -> None:
-    """Rows of other sweeps are of no account, whatever became of them."""
-    problem = kernels.problem("gemm")(dtype="float16", layout="NN", m=64, n=64, k=64)
-    row_of = {"status": "unsupported", "reason": "needs a library", "median_s": None, "samples_s": ()}
-    refused = dataclasses.replace(row(H100, SWEEP, problem, "cublas"), **row_of)
-    failed = dataclasses.replace(row(H100, "gemm/other", problem, "cublas"), **row_of | {"status": "error"})
-    about = claim("slope", "above 1", where={"m": 64})
-    for rows in ([refused], [refused, failed], [failed, refused]):
-        found = judged(about, rows)
-        assert (found.verdict, found.reason) == ("NOT APPLICABLE", "needs a library")
-    assert judged(about, [failed]).reason == "no such rows"
-
-
 def test_what_was_not_measured_is_named_and_what_cannot_run_does_not_apply(tmp_path: Path) -> None:
     path = tmp_path / "gemm" / "mine.yaml"
     path.parent.mkdir()

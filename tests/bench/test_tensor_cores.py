@@ -64,16 +64,6 @@ def test_a_row_needs_one_kernel_that_did_or_to_know_that_none_did() -> None:
     assert tensor_cores(timed(1.0)) == "unknown", "a CPU, or a driver that tells no names"
 
 
-def test_our_kernels_are_told_by_their_data_type() -> None:
-    """They have one name; tests/kernels/compiled.py knows their instructions."""
-    answers = {
-        dtype: tensor_cores(timed(1.0, "triton", dtype=dtype, kernels="multiply grid 132x1x1 block 256"))
-        for dtype in ("float16", "tf32", "float32", "float64")
-    }
-    assert answers == {"float16": "used", "tf32": "used", "float32": "unused", "float64": "unknown"}
-    assert tensor_cores(timed(1.0, "cublas", kernels="multiply grid 1x1x1 block 256")) == "unknown"
-
-
 def test_a_claim_selects_by_it_and_what_is_unknown_counts_for_neither_side() -> None:
     names = [USED[0]] * 30 + [UNUSED[0]] * 30 + [UNKNOWN[0]] * 400
     rows = [timed(1.0, k=4000 + i, kernels=name) for i, name in enumerate(names)]
