@@ -19,7 +19,7 @@ from bench.format import NOT_MEASURABLE, share_text
 from bench.judge.noise import is_published, usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import WITHOUT_ROOF, calibrated_row, datasheet_s, of_roof, row_traffic
-from bench.sampling.publish import MODERATED, average_ranks, median_of
+from bench.sampling.publish import MODERATED, median_of
 from bench.store.schema import Measurement
 
 NOISY = 0.02
@@ -28,8 +28,8 @@ NOISY_BESIDE = 2.0
 """... nor is one that is not so many times as wide as the noise of the run makes such a row."""
 DRIFTING = 0.02
 """Largest change of the median from the first third of a visit's samples to the last, as a share."""
-CHANCE = 1.96
-"""Standard deviations by which the rank sums of two thirds of the same noise differ once in twenty times."""
+CHANCE = 0.05
+"""That two thirds of the same noise are told apart by their ranks."""
 ABOVE_ROOF = 1.05
 """Largest share of the calibrated roof that measuring error explains."""
 BESIDE_COPY = 1.5
@@ -155,19 +155,18 @@ def _told_by_visits(row: Measurement) -> bool:
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     """Whether the last third is another than the first: by more than the bar, and than chance explains.
 
-    Chance by the rank-sum test of Wilcoxon, Mann and Whitney as a normal distribution with its correction for
-    whole ranks; scipy's takes ten times as long, and a result file has tens of thousands of rows.
+    Chance by the rank-sum test of Wilcoxon, Mann and Whitney, which takes long: only where medians differ.
     """
+    from scipy import stats
+
     n = samples_s.size // 3
     if not n:
         return False
-    thirds = np.stack([samples_s[:n], samples_s[-n:]])
-    low, high = sorted(np.sort(thirds)[:, [(n - 1) // 2, n // 2]].mean(axis=1).tolist())
+    first, last = samples_s[:n], samples_s[-n:]
+    low, high = sorted(map(median_of, (first, last)))
     if high - low <= DRIFTING * low:
         return False
-    ranks = float(average_ranks(thirds.ravel())[:n].sum())
-    z = (abs(ranks - n * (2 * n + 1) / 2) - 0.5) / (n * n * (2 * n + 1) / 12) ** 0.5
-    return bool(z > CHANCE)
+    return bool(stats.mannwhitneyu(first, last, method="asymptotic").pvalue < CHANCE)
 
 
 def _above_roof(row: Measurement, ceilings: Ceilings) -> bool:
@@ -247,26 +246,18 @@ def _lengthened(lost: float) -> float:
     return -math.log1p(-min(max(lost, 0.0), 0.9))
 
 
-def _limits(row: Measurement) -> set[str]:
-    """What held the clock back just after timing, in NVML's words."""
-    if not row.limit_reasons:
-        return set()
-    return {reason.strip() for reason in row.limit_reasons.split(",") if reason.strip()}
-
-
 def _hot(row: Measurement) -> bool:
     """Whether heat, the hardware, sync boost or a quota held the device: anything but the power limit."""
     shares = (row.held_thermal, row.held_hardware, row.held_sync, row.throttled)
-    if any(_above(share, HELD) for share in shares):
-        return True
     # Counters lag by up to a second: what is seen at the end counts, too.
-    return any("hardware" in reason or "thermal" in reason for reason in _limits(row))
+    seen = any(word in (row.limit_reasons or "") for word in ("hardware", "thermal"))
+    return seen or any(_above(share, HELD) for share in shares)
 
 
 def _at_power_limit(row: Measurement) -> bool:
     if row.held_power is not None:
         return row.held_power > HELD
-    return "software power cap" in _limits(row)  # no counter: what was seen at the end
+    return "software power cap" in (row.limit_reasons or "")  # no counter: what was seen at the end
 
 
 def _throttled(row: Measurement, _: Ceilings) -> bool:
@@ -297,11 +288,7 @@ FLAGS = (
         "the last third of a visit's samples differs from the first by over 2 %, and not by chance",
         suspect=False,
     ),
-    Flag(
-        "above_roof",
-        _above_roof,
-        "over 105 % of the roof: the FLOP, bytes, cache or roof is wrong",
-    ),
+    Flag("above_roof", _above_roof, "over 105 % of the roof: the FLOP, bytes, cache or roof is wrong"),
     Flag(
         "launch_bound",
         _launch_bound,
@@ -348,11 +335,7 @@ FLAGS = (
         suspect=False,
     ),
     Flag("wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time"),
-    Flag(
-        "escaped",
-        lambda row, _: row.status == "escaped",
-        "timed launches did not do the work: no time",
-    ),
+    Flag("escaped", lambda row, _: row.status == "escaped", "timed launches did not do the work: no time"),
 )
 """Every flag there is."""
 SUSPECT = frozenset(flag.name for flag in FLAGS if flag.suspect)

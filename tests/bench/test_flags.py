@@ -5,10 +5,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
 
 from bench.judge.flags import FLAGS, SUSPECT, disturbances, explained, flags
 from bench.judge.noise import USUAL
@@ -18,7 +16,6 @@ from bench.model.ceilings import Ceilings
 from bench.store.schema import ARROW, Measurement
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
-from tests.drawing import run_seed
 
 CEILINGS = Ceilings(
     device="d",
@@ -29,7 +26,6 @@ CEILINGS = Ceilings(
 )
 # At these counts the roof without the launch floor is 1e9 / 1e12 s = 1 ms.
 ROOF_S = 1e-3
-SEED = run_seed()
 
 
 def row(**facts: Any) -> Measurement:
@@ -177,7 +173,6 @@ HEAT = [
     for reason in ("hardware thermal slowdown", "software thermal slowdown", "hardware power brake")
 ]
 STEADY, FASTER, MOVED = visit(0.0), [1.5 * sample_s for sample_s in visit(0.0)], visit(0.05)
-SHORT, LONG = visit(0.0, 12), [1.3 * sample_s for sample_s in visit(0.0, 60)]
 
 
 def rising(count: int) -> dict[str, Any]:
@@ -213,16 +208,11 @@ RAISED: list[tuple[dict[str, Any], str]] = [
     (visits(STEADY, FASTER), ""),
     (visits(STEADY, FASTER) | {"visit_samples": None}, "drifting"),  # before there were visits: one visit
     (visits(STEADY, FASTER, MOVED), "drifting"),
-    (visits(STEADY, MOVED, FASTER), "drifting"),
-    (visits(MOVED, STEADY, FASTER), "drifting"),
     # Counts that are not those of the samples tell nothing.
     (visits(STEADY, FASTER, counts=[30, 29]), "drifting"),
-    (visits(SHORT, LONG), ""),
-    (visits(LONG, SHORT), ""),
-    (visits(LONG, SHORT, counts=[36, 36]), "drifting"),
     # Of three on either side no order is rarer than one in ten. Twelve, the fewest that a case is timed with,
     # do show a drift.
-    *((rising(count), "") for count in (0, 1, 2, 3, 5, 9)),
+    *((rising(count), "") for count in (0, 2, 9)),
     (rising(12), "drifting"),
     # Queueing slowly matters to the stream clock alone.
     *(({"clock": clock, "enqueue_s": 1.0}, "") for clock in ("graph", "host")),
@@ -269,20 +259,6 @@ def test_without_ceilings_the_flags_that_need_them_are_left_out() -> None:
 
 
 # --- drift and chance -------------------------------------------------------------------------------
-
-
-def test_chance_is_what_scipys_test_says() -> None:
-    chance = np.random.default_rng(SEED)
-    found = []
-    for count in (12, 15, 24, 36, 90):
-        for slope in (0.0, 0.05, -0.1):
-            for samples_s in chance.normal(2e-3, 1e-4, (40, count)) * np.linspace(1.0, 1.0 + slope, count):
-                first, last = samples_s[: count // 3], samples_s[-(count // 3) :]
-                low, high = sorted((np.median(first), np.median(last)))
-                p = stats.mannwhitneyu(first, last, method="asymptotic").pvalue
-                found.append(bool(high > 1.02 * low and p < 0.05))
-                assert (flags(row(samples_s=list(samples_s)), None) == ["drifting"]) == found[-1]
-    assert 50 < sum(found) < 550, "both answers are among them"
 
 
 @pytest.mark.parametrize(
