@@ -59,16 +59,8 @@ def _answer(comparison: Comparison) -> Iterator[str]:
 def _counts(comparison: Comparison) -> Iterator[str]:
     counts = Counter(compared.verdict for compared in comparison.cases)
     yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-    if (
-        comparison.same_commit
-        and comparison.comparable
-        and not comparison.before.facts["commit"][0].endswith("+")
-    ):
-        changed = len(comparison.of("SLOWER", "FASTER"))
-        of = count_text(comparison.comparable, "comparable case")
-        why = ", ".join(comparison.disturbed)
-        why = f", not by a change of code: {why}" if why else " (false alarms)"
-        yield f"one commit: {changed} of {of} FASTER or SLOWER{why}"
+    if disturbed := comparison.disturbed:
+        yield f"of what is SLOWER or FASTER some was disturbed: {', '.join(disturbed)}"
 
 
 def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
@@ -85,21 +77,12 @@ def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
-    if comparison.same_run:
-        yield "A and B hold rows of the same run, which are compared with themselves"
     if comparison.renamed:
         renamed = f"the same work in sweeps of other names: {count_text(comparison.renamed, 'case')}"
         yield f"{renamed}, which --across sweep compares"
-    if comparison.waved:
-        differs = ", ".join(f"{d.fact} {d.before} -> {d.after}" for d in comparison.waved)
-        yield f"differs, as --across allows: {differs}"
     for name, side in (("A", comparison.before), ("B", comparison.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
-        for text in filter(None, (run.scatter for run in side.runs.values())):
-            yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {text}"
-        if side.older:
-            yield f"{count_text(side.older, 'older row')} of {name} left out: a later run measured the case"
     if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
         listed = ", ".join(f"{share_text(share)} of {work.text}" for work, share in within.items())
         yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
@@ -107,9 +90,6 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         yield f"noise between runs of {count_text(comparison.published, 'case')}: {PUBLISHED}"
     for shift in () if comparison.machine else comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
-    if comparison.unknown:
-        counts = ", ".join(f"{name} ({n} cases)" for name, n in sorted(comparison.unknown.items()))
-        yield f"not known on either side or both, so not counted against a case: {counts}"
 
 
 def _shift_text(shift: Shift) -> str:

@@ -162,7 +162,7 @@ def _evidence(run: DeviceRun) -> dict[str, npt.NDArray[Any]]:
     """What the flags say of each row, and how far its run may have moved it with others of its kind."""
     shared = np.zeros(len(run.rows))
     if not run.is_plain:
-        looks = of_run(run).looks  # each run's own: all of them count, not the newest alone
+        looks = of_run(run)  # each run's own: all of them count, not the newest alone
         known = [looks.get(case_of(row)) for row in run.rows]
         shared = np.array([look.shared if look else 0.0 for look in known])
     return {

@@ -92,11 +92,8 @@ def waved(across: Collection[str]) -> frozenset[str]:
     there = [fact.name for fact in BLOCKING]
     for name in across:
         if name not in there:
-            never = name in [fact.name for fact in NEVER_BLOCKING]
-            hint = " (it need not)" if never else meant(name, there)
-            raise UserError(
-                f"--across {name}: no condition that must agree{hint}; there is {', '.join(there)}"
-            )
+            told = f"no condition that must agree{meant(name, there)}"
+            raise UserError(f"--across {name}: {told}; there is {', '.join(there)}")
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)
 
@@ -111,17 +108,7 @@ def value(row: Measurement, fact: Fact) -> str | None:
     return fact.shown(recorded)
 
 
-def differing(before: Measurement, after: Measurement) -> tuple[list[Difference], list[str]]:
-    """(blocking facts in which two rows differ, blocking facts that one of them or both do not know)."""
-    blocking, unknown = [], []
-    for fact in BLOCKING:
-        if before.device_kind not in fact.kinds and after.device_kind not in fact.kinds:
-            continue
-        text_before, text_after = value(before, fact), value(after, fact)
-        if text_before is None or text_after is None:
-            # Of a CPU and a GPU each lacks some of the other's facts; that they differ says the device.
-            if before.device_kind == after.device_kind:
-                unknown.append(fact.name)
-        elif text_before != text_after:
-            blocking.append(Difference(fact.name, text_before, text_after))
-    return blocking, unknown
+def differing(before: Measurement, after: Measurement) -> list[Difference]:
+    """The blocking facts in which two rows differ: those that both know."""
+    values = ((fact.name, value(before, fact), value(after, fact)) for fact in BLOCKING)
+    return [Difference(name, one, other) for name, one, other in values if one and other and one != other]

@@ -17,7 +17,7 @@ What is then known of a whole comparison is in bench/judge/comparison.py.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -26,7 +26,7 @@ from typing import get_args
 from bench.environment.chosen_code import environment_change
 from bench.format import change_text
 from bench.judge.change import LEVEL, Change, Z, among_all, chance
-from bench.judge.comparability import Difference, differing, waved
+from bench.judge.comparability import differing, waved
 from bench.judge.comparison import LEAST, MINIMUM_EFFECT, WHOLE, Compared, Comparison, Verdict
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
@@ -56,8 +56,6 @@ def compare(
     sides = side(before, "A"), side(after, "B")
     compared: list[Compared] = []
     comparable: list[Pair] = []
-    unknown: Counter[str] = Counter()
-    passed: dict[Difference, None] = {}
     chosen: dict[str, None] = {}
     for case, look_before, look_after in _pairs(*sides):
         if (alone := _unpaired(case, look_before, look_after, sides)) is not None:
@@ -66,10 +64,7 @@ def compare(
         assert look_before is not None and look_after is not None
         environments = look_before.row.environment, look_after.row.environment
         chosen |= dict.fromkeys(filter(None, [environment_change(*environments)]))
-        differs, not_known = differing(look_before.row, look_after.row)
-        unknown.update(not_known)
-        stops = [each for each in differs if each.fact not in through]
-        passed |= dict.fromkeys(each for each in differs if each.fact in through)
+        stops = [each for each in differing(look_before.row, look_after.row) if each.fact not in through]
         if stops:
             facts = ", ".join(each.fact for each in stops)
             changes = ", ".join(f"{each.fact} {each.before} -> {each.after}" for each in stops)
@@ -92,8 +87,8 @@ def compare(
         for effect, (of, (_, look, other)) in zip(effects, family, strict=True):
             compared.append(_judged(of, effect, look, other, one_device))
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
-    compared.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
-    return Comparison(*sides, shifts, tuple(compared), tuple(passed), unknown, tuple(chosen))
+    compared.sort(key=lambda of: (order[of.verdict], -abs(of.effect.log) if of.effect else 0.0, of.case))
+    return Comparison(*sides, shifts, tuple(compared), tuple(chosen))
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | None, CaseInRun | None]]:
@@ -127,10 +122,7 @@ def _unpaired(
     bad = {name: look.row for name, look in looks.items() if not look.row.is_timed}
     if bad:
         status = {name: row.status if row.status != "ok" else "no time" for name, row in bad.items()}
-        if len(set(status.values())) == 1:
-            why = f"{next(iter(status.values()))} in {' and '.join(status)}"
-        else:
-            why = ", ".join(f"{status[name]} in {name}" for name in status)
+        why = ", ".join(f"{word} in {name}" for name, word in status.items())
         reasons = dict.fromkeys(row.reason for row in bad.values() if row.reason)
         return Compared(case, "INVALID", why, "; ".join(reasons))
     if before is not None and after is not None:
@@ -176,7 +168,8 @@ def _measured(
     runs = own
     if one_device:  # where the device's own runs tell how they differ they do so for both
         told = [look.runs.half for look in (before, after) if look.runs.by == "history"]
-        far = _seconds_apart(before.row, after.row) > HOUR_S
+        when = [datetime.fromisoformat(look.row.utc) for look in (before, after) if look.row.utc]
+        far = len(when) == 2 and abs((when[1] - when[0]).total_seconds()) > HOUR_S
         times = HOURS_APART.get(before.row.device_kind, 1.0) if far else 1.0
         runs = [times * max(told or [half]) for half in own]
     # Two rows' squares, with the noise of these two runs and what two scatters tell in place of each one's.
@@ -239,21 +232,12 @@ def _tells_little(row: Measurement) -> bool:
     return row.visits == 1 and bool(row.samples_s) and (row.device_kind == "cpu" or row.settled is False)
 
 
-def _seconds_apart(before: Measurement, after: Measurement) -> float:
-    """Between the times at which two rows were measured; 0 where one is unknown (imported)."""
-    if not before.utc or not after.utc:
-        return 0.0
-    times = [datetime.fromisoformat(row.utc) for row in (before, after)]
-    return abs((times[1] - times[0]).total_seconds())
-
-
 def _in_cycles(before: Measurement, after: Measurement) -> float | None:
     """ln(cycles after / cycles before) by the clock of the SMs; None where it is not known."""
-    hertz = before.sm_clock_hz, after.sm_clock_hz
-    if not hertz[0] or not hertz[1] or hertz[0] != hertz[0] or hertz[1] != hertz[1]:
+    if not before.sm_clock_hz or not after.sm_clock_hz:
         return None
     assert before.median_s and after.median_s
-    return math.log(after.median_s * hertz[1]) - math.log(before.median_s * hertz[0])
+    return math.log(after.median_s * after.sm_clock_hz / (before.median_s * before.sm_clock_hz))
 
 
 def _chosen(before: Measurement, after: Measurement) -> str:
@@ -261,7 +245,3 @@ def _chosen(before: Measurement, after: Measurement) -> str:
     if not before.configuration or not after.configuration or before.configuration == after.configuration:
         return ""
     return f"{before.configuration} -> {after.configuration}"
-
-
-def _size(effect: Change | None) -> float:
-    return abs(effect.log) if effect else 0.0

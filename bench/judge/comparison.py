@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from bench.judge.change import Change, Z, among_all, chance
-from bench.judge.comparability import Difference
 from bench.judge.comparison_side import CaseKey, Shift, Side
 from bench.judge.noise import is_published
 from bench.store.schema import RunKey
@@ -76,10 +75,6 @@ class Comparison:
     """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
     cases: tuple[Compared, ...]
     """The cases by verdict in the order of Verdict, then the biggest effect first, then by name."""
-    waved: tuple[Difference, ...] = ()
-    """Blocking facts that differed and were waved through."""
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    """Blocking fact -> pairs of which one side or both do not know it."""
     environments: tuple[str, ...] = ()
     """What chose other code on one side than on the other: variables, settings, instructions."""
 
@@ -106,10 +101,10 @@ class Comparison:
     def published(self) -> int:
         """Of the judged cases those whose noise between runs is other people's on both sides."""
         sides = self.before.looks, self.after.looks
-        judged = [
-            [looks[each.case].row for looks in sides if each.case in looks] for each in self.of(*JUDGED)
-        ]
-        return sum(all(map(is_published, rows)) for rows in judged)
+        return sum(
+            all(is_published(looks[each.case].row) for looks in sides if each.case in looks)
+            for each in self.of(*JUDGED)
+        )
 
     @property
     def renamed(self) -> int:
@@ -117,20 +112,8 @@ class Comparison:
         return sum("sweep" in each.reason.split(", ") for each in self.of("NOT COMPARABLE"))
 
     @property
-    def same_run(self) -> bool:
-        """Whether some run stands on both sides, so that rows are compared with themselves."""
-        return bool(self.before.runs.keys() & self.after.runs.keys())
-
-    @property
-    def same_commit(self) -> bool:
-        """Whether two runs of one commit are compared: every FASTER and SLOWER is then a false alarm."""
-        commits = self.before.facts["commit"], self.after.facts["commit"]
-        alike = not self.waved and not self.same_run and not self.environments
-        return commits[0] == commits[1] and len(commits[0]) == 1 and alike
-
-    @property
     def disturbed(self) -> list[str]:
-        """Flags that blame the machine, of rows that are SLOWER or FASTER: no false alarms."""
+        """Flags that blame the machine, of rows that are SLOWER or FASTER."""
         changed = [each.case for each in self.of("SLOWER", "FASTER")]
         looks = [side.looks.get(case) for side in (self.before, self.after) for case in changed]
         return sorted({flag for look in looks if look for flag in look.flags})
@@ -158,7 +141,7 @@ class Comparison:
                 *((f"the machine's {work.text}", of_work) for work, of_work in shift.by_work.items()),
                 (WHOLE, shift),
             )
-            if _moved(moved)
+            if moved.is_sure and abs(moved.by) >= LEAST
         }
 
     @cached_property
@@ -179,10 +162,6 @@ class Comparison:
                 verdict = cases[0].verdict if len(cases) == 1 else mean.verdict(LEAST, LEAST)
                 made.append(Mean(name, mean, len(cases), verdict))
         return sorted(made, key=lambda mean: mean.operator)
-
-
-def _moved(shift: Shift) -> bool:
-    return shift.is_sure and abs(shift.by) >= LEAST
 
 
 def _mean(cases: Sequence[Compared]) -> Change:

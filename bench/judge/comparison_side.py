@@ -17,7 +17,7 @@ from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, again_timed, explained
 from bench.judge.noise import OURS, BetweenRuns, interval
-from bench.judge.within_run import WithinRun, scatter_text, within_run
+from bench.judge.within_run import WithinRun, within_run
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
@@ -74,29 +74,21 @@ class CaseInRun(NamedTuple):
         return self.runs.half + self.cause
 
 
-@dataclass(frozen=True)
-class SideRun:
-    """What one run measured."""
-
-    looks: Mapping[CaseKey, CaseInRun]
-    scatter: str
-    """How far visits to the same case differed, by kind of work; empty if none say so."""
+Looks = Mapping[CaseKey, CaseInRun]
 
 
 @dataclass(frozen=True)
 class Side:
     """Everything measured on one side of a comparison."""
 
-    looks: Mapping[CaseKey, CaseInRun]
+    looks: Looks
     """Each case's newest."""
-    runs: Mapping[RunKey, SideRun]
-    """Each run that a look of this side comes from."""
+    runs: Mapping[RunKey, Looks]
+    """What each run measured that a look of this side comes from."""
     absent: Mapping[CaseKey, str]
     """Cases that some run did not measure -> `skipped: reason`; another run may have measured them."""
     facts: Mapping[str, tuple[str, ...]]
     """Name of a fact -> its values over all looks, sorted; also `device name`, `run` and `utc` (the ends)."""
-    older: int
-    """The number of rows that were replaced by a later row of the same case."""
 
 
 def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
@@ -108,38 +100,28 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
         raise UserError(f"{name} holds rows of {len(devices)} devices, name one's: {', '.join(devices)}")
     seen = {run.key: of_run(run) for run in runs}
     # Where `visit` is not 0, an older file holds the second visit to a ceiling.
-    looks = [look for each in seen.values() for look in each.looks.values()]
+    looks = [look for each in seen.values() for look in each.values()]
     # An imported row never replaces a measured one.
     looks.sort(key=lambda look: (look.row.source is None, look.row.utc))
     newest = {case_of(look.row): look for look in looks}
     used = {RunKey.of(look.row) for look in newest.values()}
-    return Side(
-        looks=newest,
-        runs={key: each for key, each in seen.items() if key in used},
-        absent={
-            case_of(row): f"{row.status}: {row.reason}"
-            for run in runs
-            for row in map(again_timed, run.rows)
-            if row.status in NOT_MEASURED
-        },
-        facts=_facts([look.row for look in newest.values()]),
-        older=len(looks) - len(newest),
-    )
+    rows = [again_timed(row) for run in runs for row in run.rows]
+    absent = {case_of(row): f"{row.status}: {row.reason}" for row in rows if row.status in NOT_MEASURED}
+    facts = _facts([look.row for look in newest.values()])
+    return Side(newest, {key: each for key, each in seen.items() if key in used}, absent, facts)
 
 
-def of_run(run: frame.DeviceRun) -> SideRun:
+def of_run(run: frame.DeviceRun) -> dict[CaseKey, CaseInRun]:
     """What one run has to compare."""
     again = [again_timed(row) for row in run.rows]
     unchanged = all(row is before for row, before in zip(again, run.rows, strict=True))
     within = run.within if unchanged else within_run(again)
     flags = run.flags if unchanged else [run.flags_of(row) for row in again]
-    rows = [
-        each
-        for each in zip(again, flags, within, strict=True)
-        if each[0].status not in NOT_MEASURED and each[0].measured_in is None
-    ]
-    looks = {case_of(row): _look(row, flags, within) for row, flags, within in rows if not row.visit}
-    return SideRun(looks, scatter_text((row, within) for row, _, within in rows))
+    return {
+        case_of(row): _look(row, flags, within)
+        for row, flags, within in zip(again, flags, within, strict=True)
+        if row.status not in NOT_MEASURED and not row.visit
+    }
 
 
 def _look(row: Measurement, flags: Sequence[str], within: WithinRun | None) -> CaseInRun:
@@ -173,7 +155,7 @@ class Shift(NamedTuple):
         return abs(self.by) > 2.5 * self.error
 
 
-def between_runs(before: SideRun, after: SideRun) -> Shift | None:
+def between_runs(before: Looks, after: Looks) -> Shift | None:
     """How the speed of the machine changed between two runs; None with too few common ceilings.
 
     Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries, driver and
@@ -182,18 +164,17 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     machine did.
     """
     moves: dict[WorkClass, list[float]] = defaultdict(list)
-    for case in before.looks.keys() & after.looks.keys():
-        first, second = before.looks[case].row, after.looks[case].row
-        if case.implementation.startswith(OURS) or first.role == "measurement":
-            continue
-        looks = before.looks[case], after.looks[case]
-        if not all(look.within and DISTURBING.isdisjoint(look.flags) for look in looks):
+    for case in before.keys() & after.keys():
+        looks = before[case], after[case]
+        first, second = (look.row for look in looks)
+        sound = all(look.within and DISTURBING.isdisjoint(look.flags) for look in looks)
+        if case.implementation.startswith(OURS) or first.role == "measurement" or not sound:
             continue
         if any(value(first, fact) != value(second, fact) for fact in SOFTWARE) or environment_change(
             first.environment, second.environment
         ):
             return None
-        if not differing(first, second)[0]:
+        if not differing(first, second):
             assert first.median_s and second.median_s
             moves[work_of(first)].append(math.log(second.median_s / first.median_s))
     every = [move for of_work in moves.values() for move in of_work]

@@ -65,10 +65,13 @@ class Flag:
     means: str
     suspect: bool = True
     """Whether the time itself is suspect: shown hollow, and no score or duel rests on it."""
-    disturbed: bool = False
-    """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
-    explains: Callable[[Measurement], float] = lambda row: 0.0
-    """How far its cause, which was measured with the row, may have moved the time: natural logarithm."""
+    explains: Callable[[Measurement], float] | None = None
+    """Where the machine is to blame how far its cause may have moved the time: natural logarithm."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
+        return self.explains is not None
 
 
 def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
@@ -130,7 +133,7 @@ def _below(value: float | None, bar: float) -> bool:
 
 def explained(row: Measurement, names: Iterable[str]) -> float:
     """How far the causes of these flags may have moved the row's time: natural logarithm, 0 or more."""
-    return max((flag.explains(row) for flag in FLAGS if flag.name in names), default=0.0)
+    return max((flag.explains(row) for flag in FLAGS if flag.explains and flag.name in names), default=0.0)
 
 
 def _noisy(row: Measurement, _: Ceilings) -> bool:
@@ -304,28 +307,24 @@ FLAGS = (
         "contended",
         lambda row, _: _above(row.pressure, CONTENDED) or _below(row.on_processor, ON_PROCESSOR),
         "tasks waited for a processor over 5 % of the time, or the timing thread did (CPU)",
-        disturbed=True,
         explains=_waited,
     ),
     Flag(
         "stolen",
         lambda row, _: _above(row.steal, STOLEN),
         "the hypervisor took over 2 % of the processors (CPU)",
-        disturbed=True,
         explains=_waited,
     ),
     Flag(
         "shared",
         lambda row, _: _above(row.foreign_processes, 0) or row.mig == "on",
         "another process had the GPU too, or it is partitioned (MIG)",
-        disturbed=True,
         explains=_shared,
     ),
     Flag(
         "throttled",
         _throttled,
         "heat or hardware held the clock over 5 % of the time, or a quota did; in bursts power too",
-        disturbed=True,
         explains=_held,
     ),
     Flag(

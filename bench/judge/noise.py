@@ -115,7 +115,9 @@ def published(
     """The row with both of its intervals; as it is if it has no time, or too few samples to tell."""
     if within is None or row.median_s is None:
         return row
-    columns: dict[str, Any] = within.columns(row.median_s)
+    by = math.exp(within.visit)
+    columns: dict[str, Any] = {"run_low_s": row.median_s / by, "run_high_s": row.median_s * by}
+    columns |= {"run_half": within.half, "run_by": within.by}
     if _is_known(row):
         runs = between_runs(row, within, history or {})
         factor = math.exp(math.hypot(within.half, runs.half))
@@ -206,6 +208,6 @@ def _drawn(usual: float, steps: Iterable[list[float]]) -> float:
 
 
 def _counts(row: Measurement) -> bool:
-    """Whether a row tells how far runs differ; one taken from another run is in that run, too."""
-    measured_here = row.source is None and row.measured_in is None and not row.visit
-    return row.is_timed and measured_here and not row.implementation.startswith(OURS)
+    """Whether a row tells how far runs differ."""
+    own = row.source is None and not row.visit
+    return row.is_timed and own and not row.implementation.startswith(OURS)

@@ -63,18 +63,13 @@ class WithinRun(NamedTuple):
     freedom: float
     """Degrees of freedom of `half`; infinite where it is assumed."""
 
-    def columns(self, median_s: float) -> dict[str, float | str]:
-        """The columns of a row with this median."""
-        ends = {"run_low_s": median_s * math.exp(-self.visit), "run_high_s": median_s * math.exp(self.visit)}
-        return {**ends, "run_half": self.half, "run_by": self.by}
-
 
 def within_run(rows: Sequence[Measurement]) -> list[WithinRun | None]:
     """The within-run interval of each row of one run; None for a row without a time.
 
     A row without its samples that was published with it is taken at its word.
     """
-    here = [row for row in rows if row.is_timed and not row.measured_in]
+    here = [row for row in rows if row.is_timed]
     length_s = max((at_s for row in here for at_s in row.visit_at_s or ()), default=0.0)
     by_case: dict[str, list[float]] = defaultdict(list)
     for row in here:

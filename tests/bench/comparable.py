@@ -138,11 +138,7 @@ def visits_to(
 
 
 def row(
-    case: int,
-    seen: Sequence[Seen],
-    bound: Bound = "core",
-    scale: float = 1.0,
-    **changes: Any,
+    case: int, seen: Sequence[Seen], bound: Bound = "core", scale: float = 1.0, **changes: Any
 ) -> Measurement:
     """The row of these visits, of a run that has no noise beside it; `changes` as `visits_to` takes them."""
     visits = {name: changes.pop(name) for name in ("asked", "device_kind", "sweep") if name in changes}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.cli.compare import comparison_lines
-from bench.judge.comparison import Comparison
+from bench.judge.comparison import Comparison, Verdict
 from bench.judge.noise import PUBLISHED, USUAL
 from bench.judge.within_run import PRIOR_FREEDOM
 from bench.judge.work_class import WorkClass, work_of
@@ -108,15 +108,6 @@ def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
     pair[side] = with_interval(pair[side], share)
     found = judged(*pair)
     assert (found.verdict, found.reason) == ("UNDECIDED" if reason else "SAME", reason)
-
-
-@pytest.mark.parametrize("nearer", [True, False])
-def test_it_is_the_ends_between_the_medians_that_count(chance: Chance, nearer: bool) -> None:
-    before, after = timed(chance), timed(chance, 1.0513)
-    before = with_ends(before, None, 1.05) if nearer else with_ends(before, 0.95, None)
-    after = with_ends(after, 0.97, None) if nearer else with_ends(after, None, 1.05)
-    assert judged(before, after).verdict == ("UNDECIDED" if nearer else "SLOWER")
-    assert judged(after, before).verdict == ("UNDECIDED" if nearer else "FASTER")
 
 
 # --- the clock --------------------------------------------------------------------------------------
@@ -227,13 +218,6 @@ def test_what_a_flag_explains_is_unsure_and_says_which(
 def test_another_process_explains_as_much_as_it_may_have_taken(chance: Chance) -> None:
     for scale, verdict in ((1.9, "UNDECIDED"), (2.1, "SLOWER")):
         assert judged(timed(chance), timed(chance, scale, foreign_processes=1)).verdict == verdict
-
-
-def test_flags_that_widen_nothing_are_not_blamed(chance: Chance) -> None:
-    """Two intervals of 6 % either side meet by themselves."""
-    pair = [with_interval(timed(chance, scale, settled=False), 0.06) for scale in (1.0, 1.05)]
-    found = judged(*pair)
-    assert (found.verdict, found.reason) == ("UNDECIDED", INCLUDES)
 
 
 def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: Chance) -> None:
@@ -518,7 +502,11 @@ MACHINES = [
     for machine in (quiet, clean, stragglers, drifting, two_states)
     for visits in (1, 3)
 ]
-EFFECTS = [("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.3, 0.9), ("cpu", -0.25, 0.9)]
+EFFECTS = [
+    *(("cuda", quiet, 0.0, "SAME", 0.5), ("cuda", quiet, 0.05, "SLOWER", 0.95)),
+    *(("cuda", clean, -0.05, "FASTER", 0.95), ("cpu", clean, 0.3, "SLOWER", 0.9)),
+    ("cpu", clean, -0.25, "FASTER", 0.9),
+]
 SEED = 20261122
 """What follows is counted on fixed streams: with others a share may be met or missed by luck."""
 
@@ -535,22 +523,14 @@ def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
     assert found.of("FASTER", "SLOWER") <= 0.005
 
 
-@pytest.mark.parametrize("between_runs", [pytest.param(0.0, marks=pytest.mark.deep), 0.001])
-def test_a_quiet_gpu_is_told_to_be_the_same_and_a_change_of_5_percent_is_found(between_runs: float) -> None:
-    """Three visits; a case keeps a level of its own in a run, off by so much, as earlier runs tell."""
-    gpu: dict[str, Any] = {"kind": "cuda", "between_runs": between_runs, "earlier": KNOWN}
-    same = shares(np.random.default_rng(SEED), quiet, 3, 0.0, 4, **gpu)
-    assert same.of("SAME") >= 0.5 and same.of("FASTER", "SLOWER") <= 0.005
-    for effect, verdict in ((0.05, "SLOWER"), (-0.05, "FASTER")):
-        found = shares(np.random.default_rng(SEED), quiet, 3, effect, 2, **gpu)
-        assert found.of(verdict) >= 0.95
-
-
-@pytest.mark.parametrize(("kind", "effect", "least"), drawn(EFFECTS, 1, "effects"))
-def test_what_is_there_is_found(kind: str, effect: float, least: float) -> None:
-    """Three visits on a clean machine; a GPU whose earlier runs told how far they differ."""
-    earlier = KNOWN if kind == "cuda" else 0
-    found = shares(np.random.default_rng(SEED), clean, 3, effect, 3, kind, earlier=earlier)
-    assert found.of("SLOWER" if effect > 0 else "FASTER") >= least
-    assert found.of("FASTER" if effect > 0 else "SLOWER") == 0
-    assert kind == "cpu" or found.of("SAME") == 0
+@pytest.mark.parametrize(
+    ("kind", "machine", "effect", "verdict", "least"), drawn(EFFECTS, 2, "effects"), ids=str
+)
+def test_what_is_there_is_found(
+    kind: str, machine: Machine, effect: float, verdict: Verdict, least: float
+) -> None:
+    """Three visits; a GPU whose earlier runs told how far they differ, by a level of its own in each case."""
+    known = {"between_runs": 0.001, "earlier": KNOWN} if kind == "cuda" else {}
+    found = shares(np.random.default_rng(SEED), machine, 3, effect, 3, kind, **known)  # type: ignore[arg-type]
+    assert found.of(verdict) >= least
+    assert found.of(*{"FASTER", "SLOWER"} - {verdict}) <= 0.005

@@ -12,17 +12,15 @@ import numpy as np
 import pytest
 
 from bench.cli.findings import noise_lines
-from bench.judge.comparison_side import side
-from bench.judge.history.load import histories
 from bench.judge.noise import RESTLESS, USUAL, history, is_published, published
-from bench.judge.read_runs import read, runs
+from bench.judge.read_runs import runs
 from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
 from bench.runner.resume import begin
 from bench.store import parquet
 from bench.store.schema import Measurement
-from tests.bench.comparable import compared, judged, quiet, run, still, timed
-from tests.bench.rows import NOT_YET, Chance, again, lasting, older, row, written
+from tests.bench.comparable import compared, quiet, run, timed
+from tests.bench.rows import NOT_YET, Chance, again, lasting, written
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
@@ -183,23 +181,6 @@ def test_a_neighbour_during_an_earlier_run_is_no_noise_history(chance: Chance) -
     assert runs_half(night(chance, 1.0, range(8), pressure=0.4), busy) > 2 * MATRIX.runs
 
 
-def test_a_row_that_was_taken_from_an_earlier_run_counts_in_that_run_alone(
-    chance: Chance, tmp_path: Path
-) -> None:
-    """Runs up to November 2026 took ceilings of an earlier one (`measured_in`)."""
-    first, *others = nights(chance, 0.2)
-    assert history([first, *others])
-    assert not history([first, *(again(run, measured_in="the first") for run in others)])
-    named = [row(run_id=f"2026110{day}T000000Z-x", utc=f"2026-11-0{day}T00:00:00+00:00") for day in (1, 2)]
-    taken, own = replace(named[1], measured_in=named[0].run_id), replace(named[1], sweep="another")
-    for name, rows in (("a", named[:1]), ("b", [taken, own])):
-        parquet.write(tmp_path / f"{name}.parquet", rows)
-    _, later = read([tmp_path])
-    assert len(side([later], "B").looks) == 1
-    (device,) = histories([tmp_path])
-    assert [night.timed for night in device.nights] == [1, 1]
-
-
 def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp_path: Path) -> None:
     """As it would have, had it ended by itself; a damaged file and one of other cases are no hindrance."""
     for number, level in enumerate((1.0, 1.3, 1.0, 1.3)):
@@ -243,21 +224,3 @@ def test_ceilings_under_another_condition_say_nothing_of_the_machine(
     found = compared(before, [lasting(replace(row, **changed), 1.2) for row in after])
     assert {case.verdict for case in found.cases} == {"NOT COMPARABLE"}
     assert not found.shifts and found.exit_code == 3
-
-
-def test_a_device_of_another_kind_is_compared(chance: Chance) -> None:
-    """A file may hold what no version could measure yet; its noise is taken to be a CPU's, the largest."""
-    cpu = [older(row) for row in run(chance, still, 4, 3, **LIBRARY)]
-    other = [replace(row, device_kind="xpu", device="xpu-simulated") for row in cpu]
-    effects = [{case.case: case.effect for case in compared(rows, rows).cases} for rows in (cpu, other)]
-    assert effects[0] == effects[1] and None not in effects[0].values()
-    assert history([other, other]) == history([cpu, cpu])
-
-
-def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: Chance) -> None:
-    """Other slices share its power, and no count of processes shows who uses them: one at least."""
-    before, slower, far_slower = (
-        timed(chance, scale, mig="on", sm_clock_hz=None) for scale in (1.0, 1.2, 5.0)
-    )
-    assert judged(before, slower).verdict == "UNDECIDED"
-    assert judged(before, far_slower).verdict == "SLOWER"
