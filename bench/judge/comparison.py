@@ -88,11 +88,6 @@ class Comparison:
         return next((look.row.device_kind for look in self.before.looks.values()), "")
 
     @property
-    def comparable(self) -> int:
-        """Cases that got a verdict on their times."""
-        return len(self.of(*JUDGED))
-
-    @property
     def in_common(self) -> int:
         """Cases that both sides have."""
         return len(self.cases) - len(self.of("NEW", "GONE"))

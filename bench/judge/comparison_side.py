@@ -88,7 +88,7 @@ class Side:
     absent: Mapping[CaseKey, str]
     """Cases that some run did not measure -> `skipped: reason`; another run may have measured them."""
     facts: Mapping[str, tuple[str, ...]]
-    """Name of a fact -> its values over all looks, sorted; also `device name`, `run` and `utc` (the ends)."""
+    """Name of a fact -> its values over all looks, sorted; also `run` and `utc` (the ends)."""
 
 
 def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
@@ -216,7 +216,6 @@ def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
     when = sorted(row.utc for row in rows)
     values_of: dict[str, set[str | None]] = {
         **{fact.name: {value(row, fact) for row in rows} for fact in FACTS},
-        "device name": {row.device_name for row in rows},
         "run": {row.run_id for row in rows},
         "utc": {*when[:1], *when[-1:]},
     }
