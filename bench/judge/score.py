@@ -65,8 +65,6 @@ class Scorecard:
     """All rows that were given ..."""
     scored: int
     """... and those in the scores."""
-    left_out: str
-    """`left out: 3 without a time, 2 suspect (flagged)`, each for the first reason; empty if nothing is."""
 
 
 def scorecard(frame: pd.DataFrame) -> Scorecard:
@@ -78,9 +76,8 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
     second visit (older files) are not counted at all.
     """
     frame = frame[frame["visit"] == 0]
-    timed = frame["median_s"].to_numpy(dtype=float) > 0
     calibrating, usable = (frame[name].to_numpy(dtype=bool) for name in ("calibrating", "scored"))
-    sound = frame[timed & ~calibrating & usable]
+    sound = frame[(frame["median_s"].astype(float) > 0) & ~calibrating & usable]
     # Nulls are values of their own here: "measured by us", "regime not said". Of who else measured, the files
     # are left out, of which one may have many.
     who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
@@ -97,14 +94,7 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
         scored += int(common.sum())
         if common.any():
             found += [_score(key, level, seconds.loc[common, level], rows[common]) for level in levels]
-    counts = (
-        (int((~timed).sum()), "without a time"),
-        (int((timed & calibrating).sum()), "that calibrate the model"),
-        (int((timed & ~calibrating & ~usable).sum()), "suspect (flagged)"),
-        (len(sound) - scored, "that not every level has a number for"),
-    )
-    listed = ", ".join(f"{n} {why}" for n, why in counts if n)
-    return Scorecard(tuple(found), len(frame), scored, listed and f"left out: {listed}")
+    return Scorecard(tuple(found), len(frame), scored)
 
 
 def _score(key: tuple[Any, ...], level: str, predicted_s: pd.Series, rows: pd.DataFrame) -> Score:

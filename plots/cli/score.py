@@ -46,7 +46,8 @@ def score_lines(card: Scorecard) -> Iterator[str]:
     yield from _table(card.scores)
     yield (
         f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
-        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
+        "ratio: geometric mean of predicted / measured. Not scored: what has no time, is suspect, calibrates "
+        "the model, or has no number of some level."
     )
 
 

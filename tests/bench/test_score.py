@@ -59,8 +59,6 @@ def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: Chance)
     (l1,) = (one for one in card.scores if one.level == "L1")
     assert l1.mape == pytest.approx(100 * (of_all["predicted_s"] / of_all["median_s"] - 1).abs().mean())
     assert card.scored == 65
-    told = " ".join(score_lines(card))
-    assert "35 that not every level" in told
 
 
 def test_who_is_never_scored(chance: Chance) -> None:
@@ -72,7 +70,6 @@ def test_who_is_never_scored(chance: Chance) -> None:
     rows.loc[30:33, "visit"] = 1
     card = scorecard(rows)
     assert (card.rows, card.scored, {one.n for one in card.scores}) == (56, 26, {26})
-    assert card.left_out == "left out: 10 without a time, 5 that calibrate the model, 15 suspect (flagged)"
 
 
 def test_operators_devices_sources_and_regimes_are_never_pooled(chance: Chance) -> None:
