@@ -57,7 +57,7 @@ def test_progress_is_one_line_that_fits_with_the_time_left() -> None:
     live.line("done")
     first, second, *end = text
     assert first.startswith("\r\x1b[K[ 1/20] ") and second.startswith("\r\x1b[K[ 2/20] ")
-    assert "1 min 05 s left" in first and len(first) <= len("\r\x1b[K") + 80 and end == ["\n", "done\n"]
+    assert "1 min 05 s left" in first and len(first) <= len("\r\x1b[K") + 80 and end == ["\r\x1b[Kdone\n"]
 
 
 def test_stages_are_shown_on_a_terminal_alone(

@@ -212,9 +212,8 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     yield from _intervals(row, run)
     if rate := rate_text(row):
         yield "", rate
-    for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):
-        if share := share_text(roofline.of_roof(row.median_s, derived[column])):
-            yield "", f"{share} of the speed that {level} predicts"
+    if share := share_text(roofline.of_roof(row.median_s, derived["predicted_s"])):
+        yield "", f"{share} of the speed that L1 predicts"
     if row.kernels and row.arithmetic == "matrix":
         yield "Tensor Cores", f"{tensor_cores(row)}, by the names of its kernels: {row.kernels}"
     if row.relative_error is not None and row.tolerance is not None:

@@ -38,32 +38,25 @@ def wrapped(line: str, most: int | None = None) -> list[str]:
     return [part.replace("\0", " ") for part in parts]
 
 
+CLEARED = "\r\x1b[K"
+"""What a terminal takes as an order to clear the line."""
+
+
 class Live:
     """The progress of a run: one line that changes, or without a terminal a line for each visit."""
 
     def __init__(self, write: Callable[[str], object], live: bool) -> None:
         """`write` takes text for standard output; without `live` every line stays."""
-        self._write, self._live, self._is_open = write, live, False
+        self._write, self._live = write, live
 
     def line(self, line: str) -> None:
-        """Write a line that stays, as the terminal can show it."""
-        self.end()
+        """Write a line that stays, as the terminal can show it, in place of the one that changes."""
         for part in wrapped(line):
-            self._write(part + "\n")
+            self._write(f"{CLEARED if self._live else ''}{part}\n")
 
     def progress(self, line: str) -> None:
         """Write a line that the next one replaces."""
-        if not self._live:
-            self._write(line + "\n")
-            return
-        self._write(f"\r\x1b[K{line[: (columns() or len(line) + 1) - 1]}")
-        self._is_open = True
-
-    def end(self) -> None:
-        """Let the line that changes stand."""
-        if self._is_open:
-            self._write("\n")
-        self._is_open = False
+        self._write(f"{CLEARED}{line[: (columns() or len(line) + 1) - 1]}" if self._live else f"{line}\n")
 
 
 @contextmanager

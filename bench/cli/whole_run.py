@@ -51,4 +51,4 @@ def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None
     for line in opening_lines(run):
         terminal.line(line)
     show_visits(run, terminal.line, terminal.progress, most_failures)
-    terminal.end()
+    terminal.line("")
