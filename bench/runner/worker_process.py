@@ -43,7 +43,6 @@ DEATH_S = 10.0
 """A process stuck in a driver cannot be killed: it is waited for this long, and then left behind."""
 
 _FATAL = "Fatal Python error: "
-_CURRENT = "Current thread "
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
@@ -250,7 +249,7 @@ def last_words(text: str) -> tuple[str, str]:
 
 
 def _place(report: list[str]) -> str:
-    begin = next((at for at, line in enumerate(report) if line.startswith(_CURRENT)), 0)
+    begin = next((at for at, line in enumerate(report) if line.startswith("Current thread ")), 0)
     frames = [frame for line in report[begin:] if (frame := _FRAME.fullmatch(line))]
     if not frames:
         return ""

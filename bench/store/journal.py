@@ -105,12 +105,12 @@ class Recovered:
 
 def recover(path: Path) -> Recovered:
     """Every whole row of a journal, in order, however its run ended and whatever damaged it since."""
-    found = Recovered()
+    found, unread = Recovered(), 0
     lines = [line for line in path.read_bytes().split(b"\n") if line]
-    unread = 0
     for line in lines:
         digest, _, text = line.partition(b" ")
-        content = json.loads(text) if digest == _digest(text) else {}
+        entry = json.loads(text) if digest == _digest(text) else {}
+        content = entry[1] if isinstance(entry, list) else entry  # a number before it: of November 2026
         if SWEEPS in content:
             found.sweeps = content[SWEEPS]
         elif _REQUIRED <= content.keys() <= FIELDS.keys() and content["schema"] == SCHEMA:

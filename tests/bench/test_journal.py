@@ -83,8 +83,7 @@ def test_text_that_is_no_unicode_does_not_stop_a_run(tmp_path: Path) -> None:
 
 def test_every_byte_of_a_journal_changed_costs_one_row_and_is_said(tmp_path: Path) -> None:
     made = rows(3)
-    path = tmp_path / "r.journal"
-    data = written(path, made)
+    data = written(path := tmp_path / "r.journal", made)
     for at, byte in enumerate(data):
         changed = bytearray(data)
         changed[at] ^= random.randrange(1, 256)
@@ -98,9 +97,8 @@ def test_every_byte_of_a_journal_changed_costs_one_row_and_is_said(tmp_path: Pat
 
 def test_a_journal_cut_anywhere_gives_its_whole_rows(tmp_path: Path) -> None:
     made = rows(3)
-    data = written(tmp_path / "r.journal", made)
+    data = written(path := tmp_path / "r.journal", made)
     ends = [at for at, byte in enumerate(data) if byte == ord("\n")] + [len(data)]
-    path = tmp_path / "r.journal"
     for cut in reversed(range(len(data))):
         os.truncate(path, cut)
         found = recover(path)
@@ -116,10 +114,12 @@ def test_rows_of_another_version_are_told_and_kept(tmp_path: Path) -> None:
     bare = {name: value for name, value in full.items() if name != "device"}
     others = [bare, full | {"later": 3.5}, full | {"schema": 99}]
     path = tmp_path / "r.journal"
-    path.write_bytes(b"".join(map(journals._line, (full, earlier, *others))))
+    numbered = json.dumps([1, full]).encode()  # by a checkout of before
+    lines = [*map(journals._line, (full, earlier, *others)), journals._digest(numbered) + b" " + numbered]
+    path.write_bytes(b"\n".join(lines))
     found = recover(path)
-    assert found.rows == [Measurement(**full), Measurement(**earlier)] and found.rows[1].samples_s is None
-    assert found.damage == unread(path, 3, 5)
+    assert found.rows == [Measurement(**each) for each in (full, earlier, full)]
+    assert found.damage == unread(path, 3, 6)
 
 
 # ---- where nothing can be written
