@@ -63,20 +63,15 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     """
     sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
     rates = [_rates(run, sheets[run.device]) for run in measured_runs if run.device in sheets]
-    groups = dict(list(pd.concat(rates).groupby(["work", "width", "device"]))) if rates else {}
+    if not rates:
+        return []
+    of = pd.concat(rates).groupby(["work", "width", "device"])
+    watts = of["power_w"].agg(lambda watts: watts.median(skipna=False))
+    told = pd.concat([of["rate"].median(), of["stated"].max(), watts], axis=1).astype(object)
+    numbers: dict[Any, list[Any]] = told.where(told.notna(), None).T.to_dict("list")
     order = itertools.product(dict.fromkeys(CLASSES.values()), dict.fromkeys(["", *WIDTHS.values()]))
-    shown = []
-    for key in ((*kind, device) for kind in order for device in by_age(sheets)):
-        if (rows := groups.get(key)) is not None:
-            rate, stated, watts = (
-                rows["rate"].median(),
-                rows["stated"].max(),
-                rows["power_w"].median(skipna=False),
-            )
-            promised, power = (None if math.isnan(each) else float(each) for each in (stated, watts))
-            work, width, device = key
-            shown.append(Achieved(device, work, width, float(rate), promised, power))
-    return shown
+    kinds = ((work, width, device) for work, width in order for device in by_age(sheets))
+    return [Achieved(kind[2], *kind[:2], *numbers[kind]) for kind in kinds if kind in numbers]
 
 
 def _rates(run: DeviceRun, sheet: Datasheet) -> pd.DataFrame:
@@ -89,18 +84,14 @@ def _rates(run: DeviceRun, sheet: Datasheet) -> pd.DataFrame:
     units = zip(rows["arithmetic"], rows["dtype"], strict=True)
     peak = np.array([sheet.peak_flop_per_s(*unit) or math.nan for unit in units], dtype=float)
     bandwidth, layers = sheet.bandwidth_byte_per_s or math.nan, work == LAYERS
-    decided = np.where(
-        layers,
-        rows["byte"] >= LARGE * sheet.l2_byte,
-        width.notna() & (rows["flop"] / peak >= CLEAR * rows["byte"] / bandwidth),
-    )
+    clear = width.notna() & (rows["flop"] / peak >= CLEAR * rows["byte"] / bandwidth)
     columns = {
         **{"device": run.device, "work": work, "width": width.mask(layers, "")},
         "rate": rows["byte"].where(layers, rows["flop"]) / rows["median_s"],
         "stated": np.where(layers, bandwidth, peak),
         "power_w": rows["power_w"].astype(float),
     }
-    return pd.DataFrame(columns)[decided]
+    return pd.DataFrame(columns)[np.where(layers, rows["byte"] >= LARGE * sheet.l2_byte, clear)]
 
 
 def by_age(sheets: Mapping[str, Datasheet | None]) -> list[str]:

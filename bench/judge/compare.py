@@ -181,7 +181,9 @@ def _measured(
     shared = math.hypot(runs[0] + before.cause, runs[1] + after.cause)
     facing = down if log > 0 else up
     p, drift = float(chance(log, facing / Z)), 0.0
-    known = replace(known, detail=_chosen(before.row, after.row))
+    chosen = before.row.configuration, after.row.configuration
+    if all(chosen) and chosen[0] != chosen[1]:  # often the reason
+        known = replace(known, detail=f"{chosen[0]} -> {chosen[1]}")
     what, moved = _shift(before.row, after.row, shifts)
     if moved is not None:
         # What is left of the effect must have its sign, beyond all that is not known of either.
@@ -238,10 +240,3 @@ def _in_cycles(before: Measurement, after: Measurement) -> float | None:
         return None
     assert before.median_s and after.median_s
     return math.log(after.median_s * after.sm_clock_hz / (before.median_s * before.sm_clock_hz))
-
-
-def _chosen(before: Measurement, after: Measurement) -> str:
-    """What the implementation chose differently: often the reason."""
-    if not before.configuration or not after.configuration or before.configuration == after.configuration:
-        return ""
-    return f"{before.configuration} -> {after.configuration}"

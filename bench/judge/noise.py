@@ -192,19 +192,14 @@ def history(runs: Iterable[Iterable[Measurement]]) -> dict[str, float]:
             of_case[row.case].append(step)
             kind = row.device_kind
         before |= now  # runs of other sweeps lie between two runs of the same cases
-    kinds = {
-        work: _drawn(USUAL.get(kind, USUAL["cpu"])[work].runs, by_run.values())
-        for work, by_run in steps.items()
-        if sum(map(len, by_run.values())) >= LEAST_CASES
-    }
-    cases = {case: float(np.quantile(each, QUANTILE)) for case, each in of_case.items()}
+    kinds: dict[str, float] = {}
+    for work, by_run in steps.items():
+        if sum(map(len, by_run.values())) >= LEAST_CASES:
+            each = [float(np.quantile(of_run, QUANTILE)) for of_run in by_run.values()]
+            drawn = (sum(each) + USUAL.get(kind, USUAL["cpu"])[work].runs) / (len(each) + 1)
+            kinds[work] = max(float(np.mean(each)), drawn)  # drawn down from the usual
+    cases = {case: float(np.quantile(of, QUANTILE)) for case, of in of_case.items()}
     return kinds | cases if kinds else {}
-
-
-def _drawn(usual: float, steps: Iterable[list[float]]) -> float:
-    """What 95 in 100 of the steps between two runs do not exceed, drawn down from the usual."""
-    each = [float(np.quantile(of_run, QUANTILE)) for of_run in steps]
-    return max(float(np.mean(each)), (sum(each) + usual) / (len(each) + 1))
 
 
 def _counts(row: Measurement) -> bool:

@@ -225,17 +225,6 @@ def test_only_earlier_nights_judge_a_night(chance: Chance) -> None:
     assert {step for step in raised[1] if step[-1] >= 20} == {step for step in raised[2] if step[-1] >= 20}
 
 
-def test_rows_in_any_order_are_judged_alike(chance: Chance) -> None:
-    history = stepped(made(chance, 60, 30), [20, 30, 40], 20, 0.06)
-    order = chance.permutation(len(history.series))
-    arrays = {name: getattr(history, name)[order] for name in ("log_s", "half", "doubted")}
-    mixed = replace(history, series=history.series.iloc[order].reset_index(drop=True), **arrays)
-    one, other = judged(history), judged(mixed)
-    assert {(s.kind, s.name, s.began, s.raised, s.ended) for s in one.steps} == {
-        (s.kind, s.name, s.began, s.raised, s.ended) for s in other.steps
-    }
-
-
 # --- simulated months in small: what `python -m studies.months` shows, with room for luck -------------
 
 
