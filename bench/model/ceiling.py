@@ -48,13 +48,13 @@ class Ceiling:
         return groups and (statistics.median(groups[0]), statistics.median(groups[1]))
 
 
-def two_speeds(rates: Iterable[float], least: int = 1) -> tuple[list[float], list[float]] | None:
+def two_speeds(rates: Iterable[float]) -> tuple[list[float], list[float]] | None:
     """The slow ones and the fast ones of these rates, if they fall into two groups; else None.
 
-    Each has at least so many members, which are alike within VARIED, and the two are TWO_SPEEDS apart.
+    The members of each are alike within VARIED, and the two are TWO_SPEEDS apart.
     """
     ordered = sorted(rates)
-    for at in range(least, len(ordered) - least + 1):
+    for at in range(1, len(ordered)):
         slow, fast = ordered[:at], ordered[at:]
         alike = all(group[-1] <= (1 + VARIED) * group[0] for group in (slow, fast))
         if alike and fast[0] >= TWO_SPEEDS * slow[-1]:

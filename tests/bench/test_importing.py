@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,10 +39,6 @@ def imported(results: Path) -> pd.DataFrame:
     return read_frame([results])
 
 
-def their_size(row: Any) -> tuple[int, int, int]:
-    return row.n, row.m, row.k
-
-
 def test_times_sizes_and_counts(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
     """Every row is the problem of its own parameters, as kernels/gemm would count it one by one."""
     made = shapes(chance, 200)
@@ -54,7 +49,7 @@ def test_times_sizes_and_counts(folder: Path, tmp_path: Path, chance: np.random.
     for row in rows.itertuples():
         problem = kernels.problem("gemm")(**json.loads(row.parameters))
         assert (problem.m, problem.n, problem.k) == (row.m, row.n, row.k)  # type: ignore[attr-defined]
-        assert row.median_s == took_ms.pop(their_size(row)) / 1e3
+        assert row.median_s == took_ms.pop((row.n, row.m, row.k)) / 1e3
         assert (row.dtype, row.layout, row.implementation) == ("bfloat16", "TN", "cublas")
         assert (row.arithmetic, row.rate) == (problem.arithmetic, problem.rate)
         assert (row.flop, row.byte, row.byte_written) == (problem.flop, problem.byte, problem.byte_written)
