@@ -134,20 +134,6 @@ def _unpaired(
     return Compared(case, "GONE" if before else "NEW", reason, why, before_s=before_s, after_s=after_s)
 
 
-def _shift(
-    before: Measurement, after: Measurement, shifts: Mapping[tuple[RunKey, RunKey], Shift]
-) -> tuple[str, Shift | None]:
-    """What of the machine tells how far it moved between two rows, and by how much it did; None: unknown.
-
-    By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
-    """
-    shift = shifts.get((RunKey.of(before), RunKey.of(after)))
-    work = work_of(before)
-    if shift is not None and work in shift.by_work:
-        return f"the machine's {work.text}", shift.by_work[work]
-    return WHOLE, shift
-
-
 def _measured(
     case: CaseKey,
     before: CaseInRun,
@@ -184,7 +170,10 @@ def _measured(
     chosen = before.row.configuration, after.row.configuration
     if all(chosen) and chosen[0] != chosen[1]:  # often the reason
         known = replace(known, detail=f"{chosen[0]} -> {chosen[1]}")
-    what, moved = _shift(before.row, after.row, shifts)
+    shift, work = shifts.get((RunKey.of(before.row), RunKey.of(after.row))), work_of(before.row)
+    # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
+    alike = shift.by_work.get(work) if shift else None
+    what, moved = (f"the machine's {work.text}", alike) if alike else (WHOLE, shift)
     if moved is not None:
         # What is left of the effect must have its sign, beyond all that is not known of either.
         left = max(0.0, math.copysign(1, log) * (log - moved.by))

@@ -145,14 +145,14 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
     return (row.high_s - row.low_s) / 2 > max(NOISY, bar) * row.median_s
 
 
-def _told_by_visits(row: Measurement) -> bool:
-    """Whether visits far apart tell a CPU's row better than the windows before each.
+def _unsettled(row: Measurement, _: Ceilings) -> bool:
+    """Of a CPU visits far apart tell a row better than the windows before each.
 
     In six tours (`python -m studies.noise_by_kind results/reference/tours`) cases whose visits had not
     settled differed no more than the others: matrix multiplications by 5.8 against 6.1 %, memory by 8.7 and
     8.3 % (median).
     """
-    return row.device_kind == "cpu" and (row.visits or 1) >= MODERATED
+    return row.settled is False and (row.device_kind != "cpu" or (row.visits or 1) < MODERATED)
 
 
 def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
@@ -280,11 +280,7 @@ FLAGS = (
         "the budget ended before the interval was narrow; the interval holds",
         suspect=False,
     ),
-    Flag(
-        "unsettled",
-        lambda row, _: row.settled is False and not _told_by_visits(row),
-        "the speed still drifted when sampling began",
-    ),
+    Flag("unsettled", _unsettled, "the speed still drifted when sampling began"),
     Flag(
         "drifting",
         lambda row, _: any(map(_drifts, row.visit_samples_s)),

@@ -80,10 +80,6 @@ def test_a_line_without_one_of_its_rows_has_no_spread() -> None:
     assert (found.verdict, found.effect.lines, found.suspect) == ("SUPPORTED", 5, 15)
 
 
-CALM: dict[str, Any] = {"noise_visits": 0.0, "noise_runs": 0.0}
-"""Columns of a row that no run moves."""
-
-
 HELD: dict[str, tuple[str, dict[str, Any]]] = {
     "memory": ("bound", {"by": "memory"}),
     "compute": ("bound", {"by": "compute"}),
@@ -96,7 +92,7 @@ HELD: dict[str, tuple[str, dict[str, Any]]] = {
 def test_what_is_not_known_of_a_roof_decides_nothing(against: str, chance: np.random.Generator) -> None:
     """Of the term that it bounds only, and of the ridge: the bar is 5 % below the least of the lines."""
     kind, test = HELD[against]
-    made = again(KINDS[kind][0](chance, 0.0), **CALM)
+    made = again(KINDS[kind][0](chance, 0.0), noise_visits=0.0, noise_runs=0.0)
 
     def found(expect: str, operator: str = "", half: float = 0.0) -> Any:
         roofs = [with_interval(each, half) if each.operator == operator else each for each in ceilings(H100)]
