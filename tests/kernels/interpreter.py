@@ -15,8 +15,8 @@ A reduction of either type is refused: cast to float32 first, as our kernels do.
 
 What only takes time, four fifths of it in all, is left out: tests of 32-bit arithmetic for overflow, whose
 outcome the interpreter ignores; looking through all of the language for what is to be replaced whenever a
-kernel calls a function, though that has been replaced already; describing the shape and the type of every
-value anew, though a kernel has but a few; and asking of operands of one type, or of one and a number, what
+kernel calls a function, though that has been replaced already; describing the type of every block anew,
+though a kernel has but a few; and asking of operands of one type, or of one and a number, what
 they are to be cast to.
 """
 
@@ -62,11 +62,9 @@ def repaired() -> Iterator[None]:
             (interpreter, "_patch_lang_tensor", _index(interpreter._patch_lang_tensor)),
             (interpreter, "_patch_builtin", _patch_builtins),
             (InterpretedFunction, "__call__", _call(InterpretedFunction.__call__)),
-            (interpreter, "_get_np_dtype", _remembered(interpreter._get_np_dtype)),
             (TritonSemantic, "binary_op_type_checking_impl", _operands(_CHECK_TYPES)),
             (TritonSemantic, "broadcast_impl_value", _broadcast(TritonSemantic.broadcast_impl_value)),
             (tl.block_type, "__init__", _block(tl.block_type.__init__)),
-            (tl.tensor, "__init__", _tensor(tl.tensor.__init__)),
             (builder, "options", replace(builder.options, sanitize_overflow=False)),
         ):
             stack.enter_context(patch.object(owner, name, mended))
@@ -211,19 +209,6 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _remembered(original: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's type of a type of the language; of a block it is that of its elements."""
-    known: dict[str, Any] = {}
-
-    def np_dtype(kind: Any) -> Any:
-        name = kind.scalar.name
-        if name not in known:
-            known[name] = original(kind)
-        return known[name]
-
-    return np_dtype
-
-
 def _block(original: Callable[..., Any]) -> Callable[..., Any]:
     """The type of a block: only the first of these elements and this shape is described and found valid."""
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -234,21 +219,6 @@ def _block(original: Callable[..., Any]) -> Callable[..., Any]:
             original(self, element, shape)
             known[key] = vars(self).copy()
         vars(self).update(known[key])
-
-    return init
-
-
-def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A value: its shape, as kernels see it, is described once for all values that have it."""
-    known: dict[int, tuple[Any, ...]] = {}
-
-    def init(self: Any, handle: Any, kind: Any) -> None:
-        sizes = kind.shape if kind.is_block() else None
-        if id(sizes) not in known:
-            original(self, handle, kind)
-            known[id(sizes)] = sizes, self.shape, self.numel
-        self.handle, self.type, self.dtype = handle, kind, kind.scalar
-        _, self.shape, self.numel = known[id(sizes)]
 
     return init
 
