@@ -27,8 +27,9 @@ import bench.worker.__main__ as worker
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.list_cases import of_datasheet
-from bench.cli.run_lines import opening_lines, show_visits
+from bench.cli.run_lines import opening_lines
 from bench.cli.table import table_lines
+from bench.cli.whole_run import show_visits
 from bench.device.datasheet import datasheets
 from bench.device.detect import Device
 from bench.errors import UserError, unknown

@@ -92,25 +92,6 @@ def wait_until_quiet(
     run.begin()
 
 
-def show_visits(
-    run: Run,
-    say: Callable[[str], object],
-    progress: Callable[[str], object],
-    most_failures: int | None = None,
-) -> None:
-    """Visit the planned cases: `progress` gets a line for each visit, `say` what follows. UserError."""
-    number = told = 0
-    for row in run.walk(most_failures):
-        if row.status not in ("unsupported", "skipped"):
-            number += 1
-            left, left_s = run.rounds.left(run.elapsed_s)
-            progress(progress_line(number, number + left, row, left_s))
-        notes = run.rounds.failure_limit.lines
-        for sentence in notes[told:]:
-            say(sentence)
-        told = len(notes)
-
-
 def progress_line(number: int, total: int, row: Measurement, left_s: float | None) -> str:
     """One visit, done: `[ 12/210]   4.2 us   ±0.4 %   46 GB/s   1 min 05 s left   gemm/square-onednn-...`."""
     row = measurable(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import typer
@@ -10,7 +11,7 @@ import typer
 import kernels
 from bench.cli.application import show
 from bench.cli.closing import closing_lines
-from bench.cli.run_lines import opening_lines, show_visits, wait_until_quiet
+from bench.cli.run_lines import opening_lines, progress_line, wait_until_quiet
 from bench.cli.terminal import Live
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
@@ -52,3 +53,22 @@ def show_run(run: Run, terminal: Live, most_failures: int | None = None) -> None
         terminal.line(line)
     show_visits(run, terminal.line, terminal.progress, most_failures)
     terminal.line("")
+
+
+def show_visits(
+    run: Run,
+    say: Callable[[str], object],
+    progress: Callable[[str], object],
+    most_failures: int | None = None,
+) -> None:
+    """Visit the planned cases: `progress` gets a line for each visit, `say` what follows. UserError."""
+    number = told = 0
+    for row in run.walk(most_failures):
+        if row.status not in ("unsupported", "skipped"):
+            number += 1
+            left, left_s = run.rounds.left(run.elapsed_s)
+            progress(progress_line(number, number + left, row, left_s))
+        notes = run.rounds.failure_limit.lines
+        for sentence in notes[told:]:
+            say(sentence)
+        told = len(notes)

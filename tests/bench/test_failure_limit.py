@@ -11,7 +11,7 @@ import pytest
 import kernels
 from bench.causes import without_function
 from bench.cli.closing import closing_lines
-from bench.cli.run_lines import show_visits
+from bench.cli.whole_run import show_visits
 from bench.runner.failure_limit import FailureLimit
 from bench.runner.run import Run
 from bench.store.parquet import read_frame
