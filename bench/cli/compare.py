@@ -84,8 +84,9 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
     if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
-        listed = ", ".join(f"{share_text(share)} of {work.text}" for work, share in within.items())
-        yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
+        most = max(within.values())
+        less = ", ".join(f"{share_text(share)} of {of.text}" for of, share in within.items() if share < most)
+        yield f"SAME: no change beyond {share_text(most)} ({less}), the limit of runs on a shared CPU"
     if comparison.published:
         yield f"noise between runs of {count_text(comparison.published, 'case')}: {PUBLISHED}"
     for shift in () if comparison.machine else comparison.shifts.values():
