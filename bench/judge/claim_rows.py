@@ -51,16 +51,7 @@ from bench.model.tile_wave import resident
 from bench.spec import ITEM_BYTE
 from bench.store.schema import FIELDS, RunKey
 from bench.sweep.claims import FACTS, MEASURED
-from bench.sweep.conditions import (
-    UNITS,
-    Compare,
-    Condition,
-    Divisible,
-    In,
-    Matching,
-    MultipleOf,
-    conditions,
-)
+from bench.sweep.conditions import UNITS, Compare, Condition, Divisible, In, Matching, MultipleOf, conditions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -107,12 +107,7 @@ class _Drawing:
     """The pages of one figure, which share units, scales and looks."""
 
     def __init__(
-        self,
-        run: DeviceRun,
-        section: Section,
-        quantity: Quantity,
-        shown: pd.DataFrame,
-        hidden: pd.DataFrame,
+        self, run: DeviceRun, section: Section, quantity: Quantity, shown: pd.DataFrame, hidden: pd.DataFrame
     ) -> None:
         self.run, self.section, self.shown, self.hidden, self.quantity = run, section, shown, hidden, quantity
         column = _COLUMN[quantity]

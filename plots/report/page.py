@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plots.report import (
-    accept,
-    cases,
-    claims,
-    devices,
-    experiments,
-    machine,
-    nights,
-    units,
-)
+from plots.report import accept, cases, claims, devices, experiments, machine, nights, units
 from plots.report.section import Results, Section, filled
 
 OfResults = Callable[[Results], Section | None]
