@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
-from plots.base.style import GREY, LineStyle
+from plots.base.style import LineStyle
 
 MANY = 24
 """Points on one line from which markers are small."""
@@ -68,12 +68,6 @@ def markers(axes: Axes, points: pd.DataFrame, look: LineStyle, **how: Any) -> No
         if len(these):
             face = "white" if hollow else look.color
             axes.plot(these["at"], these["y"], look.marker, color=look.color, mfc=face, **how)
-
-
-def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) -> None:
-    """Draw ticks at `height`, a share of the axes, for points without a value."""
-    look: dict[str, Any] = {"color": GREY, "ms": size, "mew": 0.8, "transform": axes.get_xaxis_transform()}
-    axes.plot(x, np.full(x.size, height), "|", **(look | how))
 
 
 def handle(label: str, look: LineStyle) -> Line2D:

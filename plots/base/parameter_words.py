@@ -10,20 +10,15 @@ from collections.abc import Mapping
 
 WORDS: Mapping[str, str] = {
     "batch": "batch size",
-    "byte": "memory that a launch reads and writes (bytes)",
     "c": "channels, c",
     "h": "height of an image, h (pixels)",
     "inputs": "input features",
     "length": "row length (elements)",
     "n": "batch size, n (images)",
     "outputs": "output features",
-    "padding": "padding (pixels)",
-    "padding_w": "padding at either side (pixels)",
     "stride": "stride (pixels)",
-    "stride_w": "stride across (pixels)",
     "w": "width of an image, w (pixels)",
     "window": "pooling window (pixels a side)",
-    "window_w": "width of the window (pixels)",
 }
 """Name of a parameter along an axis -> words, with the unit if it is not a count of what the words name."""
 
@@ -44,7 +39,6 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "groups": "groups of channels",
         "k": "output channels, k",
         "window_h": "window height (pixels)",
-        "window_w": "window width (pixels)",
     },
     "convolution_block": {
         "c": "input channels, c",
@@ -60,7 +54,6 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "flop_per_byte": "operations for each byte (FLOP/B)",
         "length": "array length (elements)",
         "programs": "thread blocks",
-        "block_threads": "threads of a block",
     },
     "transfer": {"length": "elements of each copy"},
     "stream": {

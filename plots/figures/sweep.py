@@ -234,10 +234,10 @@ class _Drawing:
                 axes.bar(points["at"], points["y"], 0.9 * wide, **how)
             measured_points.series(axes, points, look, joined=not self.bars)
             predicted.draw(points, look.color, 0.9 * wide)
-        lost = rows[rows["y"].isna()]
-        if len(lost):
-            at = np.unique(lost["at"])
-            measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
+        lost = rows["at"][rows["y"].isna()].unique()
+        floor: dict[str, Any] = {"ms": 5, "mew": 0.8, "label": "_unmeasured", "zorder": 1}
+        floor |= {"color": style.GREY, "transform": axes.get_xaxis_transform()}
+        axes.plot(lost, np.full(len(lost), 0.012), "|", **floor)
         return 1.08 * float(np.nanmax([*self._heights(rows), *np.fmin(rows["high"], 2 * rows["y"])]))
 
     def _heights(self, points: pd.DataFrame) -> np.ndarray:

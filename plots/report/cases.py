@@ -45,10 +45,7 @@ WORDS = (*FILTERS, "rate_unit", "again")
 NUMBERS = ("median_s", "low_s", "high_s", "rate", "predicted_s", "ratio", "of_roof", "calibrating")
 """Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
 for rows that predictions are fitted to, which say nothing of how good these are."""
-_KEPT = [
-    *("operator", "implementation", "dtype", "flags", "median_s", "low_s", "high_s"),
-    *("of_roof", "rate_per_s"),
-]
+_KEPT = ["operator", "implementation", "dtype", "flags", "median_s", "low_s", "high_s", "of_roof"]
 """Columns of a run's frame."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
@@ -56,11 +53,7 @@ NAME = "{}"
 
 def section(results: Results) -> Section:
     """Every case; of more than MOST_ROWS timed ones how many they are, and which pages have them."""
-    timed = sum(
-        row.is_timed and row.role == "measurement" and not row.visit
-        for run in results.runs
-        for row in run.rows
-    )
+    timed = sum(int(_listed(run.columns).sum()) for run in results.runs)
     shown: dict[str, Any] = {}
     if timed <= MOST_ROWS:
         rows = _cases(results)
@@ -103,9 +96,14 @@ def _cases(results: Results) -> pd.DataFrame:
     return pd.concat([_of_run(run, label) for run, label in named], ignore_index=True)
 
 
+def _listed(frame: pd.DataFrame) -> pd.Series:
+    """Which rows of a run's frame are cases of the table."""
+    return (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
+
+
 def _of_run(run: DeviceRun, label: str) -> pd.DataFrame:
     frame = run.frame
-    here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
+    here = _listed(frame)
     rows = frame[here]
     measured = list(compress(run.rows, here))
     names = [row_name(row) for row in measured]
@@ -113,11 +111,11 @@ def _of_run(run: DeviceRun, label: str) -> pd.DataFrame:
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
     commands = [command_again(row, (SWEEPS / f"{row.sweep}.yaml").is_file()) for row in measured]
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
-    kept = rows[_KEPT].rename(columns={"rate_per_s": "rate"})
-    return kept.assign(
+    return rows[_KEPT].assign(
         name=names,
         device=label,
         bound_by=structured.where(structured != "", rows["limiter"].fillna("")),
+        rate=rows["rate_per_s"],
         rate_unit=np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
         again=again,
         predicted_s=predicted_s,
@@ -150,10 +148,10 @@ def _untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[s
     """
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for run in runs:
-        for row in run.rows:
-            if not row.is_timed:
-                key = run.device, row.status, without_numbers(row.reason)
-                groups.setdefault(key, []).append((row.reason, row.sweep))
+        lost = run.columns[run.columns["median_s"].isna()]
+        for status, reason, sweep in lost[["status", "reason", "sweep"]].itertuples(index=False):
+            key = run.device, status, without_numbers(reason)
+            groups.setdefault(key, []).append((reason, sweep))
     found = []
     for (device, status, _), of in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         reasons, sweeps = zip(*of, strict=True)

@@ -79,7 +79,7 @@ def _head(run: DeviceRun, name: str) -> Head:
 
 def _sources(run: DeviceRun) -> str:
     """What the sources of its rows share: who, repository and licence, and the file if there is one alone."""
-    first, *others = [source.split("; ") for source in dict.fromkeys(row.source or "" for row in run.rows)]
+    first, *others = [source.split("; ") for source in run.columns["source"].fillna("").unique()]
     return "; ".join(part for part in first if all(part in other for other in others))
 
 
@@ -159,7 +159,7 @@ def _interval(low: float, high: float, unit: str) -> str:
 
 def _span(run: DeviceRun) -> str:
     """The first and the last moment of the run, UTC."""
-    moments = sorted(row.utc for row in run.rows if row.utc)
+    moments = sorted(filter(None, run.columns["utc"].unique()))
     ends = dict.fromkeys(moment[:16].replace("T", " ") for moment in (*moments[:1], *moments[-1:]))
     return f"{' to '.join(ends)} UTC" if ends else ""
 
