@@ -158,14 +158,6 @@ def test_two_runs_of_one_second_are_two_nights_and_a_copy_is_none(nights: Nights
     assert len(said) == 1 and "holds the run" in said[0], "another run of the same name"
 
 
-def test_what_was_recovered_beside_a_run_s_file_is_held_too(nights: Nights) -> None:
-    path = nights.add(0, [case(0)])
-    write(path.with_name(f"{path.stem}.rest.parquet"), [case(1, run_id=path.stem)])
-    history = nights.history(said := [])
-    assert not said and len(history.series) == 2
-    assert [one.run_id for one in history.nights] == [path.stem] * 2
-
-
 def test_a_corrupted_file_is_told_and_hides_no_other(nights: Nights, chance: np.random.Generator) -> None:
     said = list[str]()
     paths = [nights.add(night, [case(c) for c in range(3)]) for night in range(3)]

@@ -49,7 +49,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     there already: each is reported to `left_out` as a sentence. UserError if no file can be read.
     """
     devices: dict[tuple[str, str], _Nights] = {}
-    seen: dict[tuple[RunKey, str], Path] = {}
+    seen: dict[RunKey, Path] = {}
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
@@ -58,8 +58,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             if row.source is None:
                 by_run[RunKey.of(row)].append(row)
         for whose, rows in by_run.items():
-            rest = "".join(path.stem.partition(".rest")[1:])  # what a killed run's file lacked
-            known = seen.setdefault((whose, rest), path)
+            known = seen.setdefault(whose, path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
                     left_out(f"{path}: holds the run {whose.run_id}, which {known} holds too")
