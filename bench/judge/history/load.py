@@ -35,10 +35,9 @@ class _Nights:
     """What has been gathered of one device."""
 
     name: str
-    nights: list[tuple[Night, dict[int, tuple[float, float, bool]]]] = field(default_factory=list)
+    nights: list[tuple[Night, dict[_Key, tuple[float, float, bool]]]] = field(default_factory=list)
     """Each with ln of the median seconds, half of the interval, and whether it is doubted, of its series."""
-    series: dict[_Key, int] = field(default_factory=dict)
-    described: list[tuple[str, str, bool]] = field(default_factory=list)
+    series: dict[_Key, tuple[str, str, bool]] = field(default_factory=dict)
     """dtype, bound and whether it is a ceiling, of each series by the first night that has it."""
 
 
@@ -82,10 +81,9 @@ def _gather(into: _Nights, path: Path, whose: RunKey, rows: Sequence[Measurement
         (run,) = runs(parquet.read_rows(path, whose), without_mixed=True)
         for key in fresh:
             row = timed[key]
-            into.series[key] = len(into.described)
-            into.described.append((row.dtype, bound_of(row, run.roof_of(row)), row.role != "measurement"))
+            into.series[key] = row.dtype, bound_of(row, run.roof_of(row)), row.role != "measurement"
     told = {
-        into.series[key]: (math.log(row.median_s or 1.0), _own_half(row), bool(disturbances(row)))
+        key: (math.log(row.median_s or 1.0), _own_half(row), bool(disturbances(row)))
         for key, row in timed.items()
     }
     into.nights.append((_night(whose, rows, list(timed.values())), told))
@@ -123,10 +121,11 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
     order = sorted(gathered.nights, key=lambda each: (each[0].utc, each[0].run_id, each[0].run))
     nights = _in_order([night for night, _ in order])
     values: Floats = np.full((3, len(gathered.series), len(nights)), np.nan)
-    for place, (_, told) in enumerate(order):
-        for at, numbers in told.items():
-            values[:, at, place] = numbers
-    table = [(*key, *of) for key, of in zip(gathered.series, gathered.described, strict=True)]
+    places = {key: place for place, key in enumerate(gathered.series)}
+    for night, (_, told) in enumerate(order):
+        for key, numbers in told.items():
+            values[:, places[key], night] = numbers
+    table = [(*key, *of) for key, of in gathered.series.items()]
     series = pd.DataFrame(table, columns=[*KEY, "dtype", "bound", "ceiling"])
     return History(device, gathered.name, unit, nights, series, values[0], values[1], values[2] == 1)
 
