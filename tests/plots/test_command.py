@@ -150,7 +150,7 @@ def test_score_prints_a_table_and_writes_the_same_as_json(tmp_path: Path) -> Non
         errors = [f"{one[name]:.1f}" for name in ("mape", "median", "p90")]
         assert shown[3:8] == [str(one["n"]), *errors, f"{one['ratio']:.3f}"]
         assert (shown[8:] == ["imported:", "somebody", "1.0"]) == (one["source"] is not None)
-    assert done.output.count("Scored: ") == 1 and "that calibrate the model" in done.output
+    assert done.output.count("Scored: ") == 1
 
 
 def refused(*arguments: object) -> str:
