@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
 from bench.accept.readings import NO_INTERVAL, unit_of
 from bench.cli.table import table_lines
-from bench.format import amount_text, count_text, seconds_text, span_text
+from bench.format import amount_text, count_text, seconds_text, share_text, span_text
 
 WORST_FIRST: tuple[Verdict, ...] = ("IMPLAUSIBLE", "FAIL", "LOW", "PASS", "UNKNOWN")
+SLOWER = "slower than expected"
+SAID: Mapping[Verdict, str] = {
+    **{"IMPLAUSIBLE": "faster than this model can be", "PASS": "as fast as expected"},
+    **{"FAIL": SLOWER, "LOW": SLOWER},
+}
 
 
 def exit_code(judged: Sequence[JudgedKind]) -> int:
@@ -43,10 +47,19 @@ def overall(judged: Sequence[JudgedKind]) -> Verdict:
 
 
 def sentence(judged: Sequence[JudgedKind]) -> str:
-    """How many kinds of work have each verdict: `of 5 kinds of work 1 FAIL, 2 PASS, 2 UNKNOWN`."""
-    counts = Counter(each.verdict for each in judged)
-    shown = (f"{counts[verdict]} {verdict}" for verdict in WORST_FIRST if verdict in counts)
-    return f"of {count_text(len(judged), 'kind')} of work {', '.join(shown)}"
+    """Whether the unit is as fast as expected, in how many kinds of work, and where it is slowest."""
+    known = [each for each in judged if each.verdict != "UNKNOWN"]
+    rest = f"; nothing is known of {len(judged) - len(known)} more" if len(known) < len(judged) else ""
+    worst = overall(judged)
+    if worst == "UNKNOWN":
+        return "too little is known of what to expect, or its rows are not fit to be judged"
+    those = [each for each in known if SAID[each.verdict] == SAID[worst]]
+    where = f", as in {those[0].kind}" if worst == "IMPLAUSIBLE" else ""
+    if worst in ("LOW", "FAIL"):
+        shares = {each.kind: each.row.rate / each.expects.low for each in those if each.expects}
+        least = min(shares, key=shares.__getitem__)
+        where = f", most of all in {least}, at {share_text(shares[least])} of the lowest expected rate"
+    return f"{SAID[worst]} in {len(those)} of {count_text(len(known), 'kind')} of work{where}{rest}"
 
 
 def figure(kind: str, rate: float | None) -> str:
