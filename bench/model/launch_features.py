@@ -26,14 +26,12 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
-from bench.model.predict import working_set
-from bench.model.tile_wave import resident
 from bench.spec import ITEM_BYTE, PACKED
 
 COLUMNS = (
     *("device_name", "run_id", "operator", "implementation", "dtype", "arithmetic", "cache", "parameters"),
     *("source", "median_s", "clock_start_s", "flop", "byte", "byte_written", "byte_moved"),
-    *("special_functions", "product_m", "product_n", "product_k", "ring_byte", "flushed"),
+    *("special_functions", "product_m", "product_n", "product_k"),
 )
 """Columns of a result file that are read."""
 PARAMETER = "p."
@@ -50,9 +48,6 @@ MOST_THREADS = 1024
 THREADS_OF_SM = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 """Compute capability -> threads that an SM holds where that is not 2,048 (CUDA C++ Programming Guide, table
 of technical specifications)."""
-CACHED_BYTE = 25.0
-"""Bytes that an SM draws from the last-level cache in a clock: the triads of gpu-benches on an A100 (25.6)
-and a GH200 (25.9)."""
 _NO_SIZE = ("dtype",)
 
 
@@ -96,29 +91,26 @@ def features(
     rows: pd.DataFrame,
     sheets: Mapping[str, Datasheet],
     shares: Mapping[str, float],
-    paid: Mapping[tuple[str, str, str], float],
+    of_peak: Mapping[tuple[str, str, str], float],
     vocabulary: Vocabulary,
 ) -> tuple[pd.DataFrame, pd.Series]:
     """(features, a column each; base in seconds) of rows of one operator, with columns of parameters.
 
-    `sheets` and `shares` (of the datasheet's bandwidth, as a copy reaches it) are by device name; `paid`
-    is the share of the peak that power pays, by device name, arithmetic and data type, where it is not 1.
+    `sheets` and `shares` (of the datasheet's bandwidth, as a copy reaches it) are by device name; `of_peak`
+    is the share of the peak that products reach, by device name, operator and data type.
     """
     gpu = pd.DataFrame({name: _facts(sheet) for name, sheet in sheets.items()}).T.astype(float)
     gpu = gpu.loc[rows["device_name"]].set_index(rows.index)
     reached = gpu["bandwidth"] * rows["device_name"].map(shares)
-    peak = _peaks(rows, sheets)
+    peak = peaks(rows, sheets)
     item = rows["dtype"].map(lambda dtype: ITEM_BYTE[dtype] / PACKED.get(dtype, 1)).astype(float)
     start_s = rows["clock_start_s"].astype(float).fillna(START_S)
     by_blocks = np.minimum(_blocks(rows), gpu["sm"]) * np.maximum(
         DRAWN_SHARE * reached / gpu["sm"], DRAWN_BYTE * gpu["clock"]
     )
-    kinds = zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True)
-    share = pd.Series([paid.get(kind, 1.0) for kind in kinds], index=rows.index)
-    drawn = np.minimum(reached, by_blocks)
-    inside = np.where(rows["product_m"].isna(), resident(working_set(rows) / gpu["cache"], 1.0), 0.0)
-    cached = np.maximum(CACHED_BYTE * gpu["sm"] * gpu["clock"], drawn)
-    moving_s = rows["byte_moved"] * (inside / cached + (1 - inside) / drawn)
+    kinds = zip(rows["device_name"], rows["operator"], rows["dtype"], strict=True)
+    share = pd.Series([of_peak[kind] for kind in kinds], index=rows.index)
+    moving_s = rows["byte_moved"] / np.minimum(reached, by_blocks)
     computing_s = rows["flop"] / (peak * share)
     base = start_s + np.maximum(moving_s, computing_s)
     byte = rows["byte_moved"].clip(lower=1)
@@ -179,16 +171,16 @@ def _facts(sheet: Datasheet) -> dict[str, float]:
     }
 
 
-def _peaks(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Series:
+def peaks(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Series:
     """FLOP/s of each row's units; float16's matrix peak where the datasheet lacks its type."""
     kinds = list(zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True))
-    peaks = {
+    by_kind = {
         (name, arithmetic, dtype): sheets[name].peak_flop_per_s(arithmetic, dtype)
         or sheets[name].peak_flop_per_s("matrix", "float16")
         or np.nan
         for name, arithmetic, dtype in set(kinds)
     }
-    return pd.Series([peaks[kind] for kind in kinds], index=rows.index, dtype=float)
+    return pd.Series([by_kind[kind] for kind in kinds], index=rows.index, dtype=float)
 
 
 def _of_rows(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:

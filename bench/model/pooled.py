@@ -43,7 +43,7 @@ LEAST_ROWS = 16
 """Rows of a source from which a GPU is calibrated; with fewer it is as one without timings."""
 COVERS = 0.9
 """Share of launches whose time the interval is meant to hold."""
-TREES, LEAF, FEATURES_OF_A_SPLIT, ROWS_OF_A_SOURCE = 120, 2, 0.5, 500
+TREES, LEAF, FEATURES_OF_A_SPLIT, ROWS_OF_A_SOURCE = 50, 2, 0.5, 500
 FOLDS = 5
 UNLIKE_GENERATION, UNLIKE_CACHE, UNLIKE_MEMORY, UNLIKE_MAKER = 1.0, 0.3, 0.5, 0.05
 """What a GPU counts: exp(-difference of compute capabilities), and factors for another first-level cache,
@@ -290,9 +290,9 @@ def _features(
     sheets = {name: wanted or pool.sheets[name] for name in names}
     shares = {name: known.share(sheets[name]) for name in names}
     given = rows.reindex(columns=operator.family.columns)
-    kinds = set(zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True))
-    paid = {kind: known.paid(sheets[kind[0]], *kind[1:]) for kind in kinds} if wanted else {}
-    at, base = features(given, sheets, shares, paid, operator.vocabulary)
+    kinds = set(zip(rows["device_name"], rows["operator"], rows["dtype"], strict=True))
+    of_peak = {kind: known.peak_share(sheets[kind[0]], *kind[1:]) for kind in kinds}
+    at, base = features(given, sheets, shares, of_peak, operator.vocabulary)
     return at, base.to_numpy(dtype=float)
 
 

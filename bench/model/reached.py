@@ -1,21 +1,23 @@
-"""What memory and power allow on GPUs that were timed, and so may allow on one that was not.
+"""What memory and matrix products reach on GPUs that were timed, and so may reach on one that was not.
 
-Memory: the share of the datasheet's bandwidth that the largest element-wise launches draw. Power: the
-datasheet's limit for each operation of its peak. An L4 has 2.4 pJ for an operation in float32 where an L40S
-has 3.8 and, at its limit, reaches half of its peak.
+Memory: the share of the datasheet's bandwidth that the largest element-wise launches draw. Products: the
+share of the peak that those reach which arithmetic bounds (their median); on a GPU that was not timed that of
+its nearest relative, as far as the power for an operation of the peak allows. A V100 has 17.9 pJ for one in
+float32 and reaches 0.84 of its peak, a T4 has 8.6 and reaches 0.41. Convolutions tell no such share: their
+algorithms compute less than is counted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.model.calibration import SAME_UNITS
-from bench.model.launch_features import START_S
+from bench.model.launch_features import START_S, peaks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +30,18 @@ STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
 """Share of the datasheet's bandwidth, where no GPU was timed."""
-RATE_OF_POWER = 0.5
-"""Exponent of power by which a rate rises: voltage falls with the clock, so that half of the power leaves
-more than half of the rate. Assumed, between 1 (a fixed voltage) and 1/3 (one in proportion to the clock)."""
+PRODUCTS = ("gemm", "linear")
+"""Operators that compute what is counted."""
+RATE_OF_POWER = 2 / 3
+"""Exponent of power by which a rate rises: midway between 1 (a fixed voltage) and 1/3 (one in proportion to
+the clock)."""
+MOST_OF_PEAK = 0.9
+"""Share of a peak that more power leads to at most."""
+RELATED = 0.5
+"""Difference of compute capabilities up to which, within a generation, units spend alike on an operation."""
+BOUND, LEAST_BOUND = 2.0, 20
+"""Products whose arithmetic takes so many times longer than their bytes are bound by it; so many of them say
+what they reach."""
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
@@ -50,8 +61,8 @@ class Reached:
     shares: Mapping[str, float]
     """Device name -> share of the datasheet's bandwidth that its largest launches reach."""
 
-    timed: frozenset[tuple[str, str, str]] = frozenset()
-    """(device name, arithmetic, data type) that are learned from."""
+    of_peak: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """(device name, operator, data type) -> share of the peak that products reach, where it was learned."""
 
     @classmethod
     def of(cls, rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> Reached:
@@ -78,33 +89,37 @@ class Reached:
         return float(np.median(alike or list(self.shares.values()) or [USUAL_SHARE]))
 
     def learning(self, rows: pd.DataFrame) -> Reached:
-        """The same where these rows are learned from."""
-        kinds = zip(rows["device_name"], rows["arithmetic"], rows["dtype"].map(_like), strict=True)
-        return replace(self, timed=frozenset(kinds))
+        """The same with what these rows say of peaks."""
+        rows = rows[rows["operator"].isin(PRODUCTS)]
+        usual = {n: self.share(s) * (s.bandwidth_byte_per_s or math.nan) for n, s in self.sheets.items()}
+        computing_s = rows["flop"] / peaks(rows, self.sheets)
+        bound = computing_s > BOUND * rows["byte_moved"] / rows["device_name"].map(usual).astype(float)
+        working_s = rows["median_s"] - rows["clock_start_s"].astype(float).fillna(START_S)
+        kinds = [rows["device_name"][bound], rows["operator"][bound], rows["dtype"][bound].map(_like)]
+        shares = (computing_s / working_s.clip(lower=1e-9))[bound].groupby(kinds).agg(["median", "size"])
+        learned: dict[Any, float] = shares["median"][shares["size"] >= LEAST_BOUND].to_dict()
+        return replace(self, of_peak=learned)
 
-    def paid(self, sheet: Datasheet, arithmetic: str, dtype: str) -> float:
-        """Share of the peak that the power limit pays, of what it pays on the GPUs that are learned from.
-
-        With as much power for each operation of the peak as they have, 1: what becomes of it, their times
-        say. With less than all of its generation, whose units are of the same kind, a GPU is expected to be
-        slower: a V100 with Tensor Cores pays for an operation in float16 a fifth of what a P100 does without.
-        """
-        if sheet.capability is None:
-            return 1.0
-        generation, _ = sheet.capability
+    def peak_share(self, sheet: Datasheet, operator: str, dtype: str) -> float:
+        """Share of its peak that products reach on a GPU: its own, that of its relative with as much power
+        for an operation, or the median; 1 where nothing was learned."""
 
         def joule(of: Datasheet) -> float:
-            peak = of.peak_flop_per_s(arithmetic, dtype)
-            return of.power_w / peak if of.power_w and peak else math.inf
+            peak = of.peak_flop_per_s("matrix", dtype)
+            return of.power_w / peak if of.power_w and peak else math.nan
 
-        timed = [self.sheets[name] for name, *kind in self.timed if kind == [arithmetic, _like(dtype)]]
-        alike = [of for of in timed if of.capability is not None and of.capability[0] == generation]
-        least = min(map(joule, alike), default=math.inf)
-        return (
-            min(1.0, joule(sheet) / least) ** RATE_OF_POWER
-            if least < math.inf and joule(sheet) < math.inf
-            else 1.0
-        )
+        found: list[tuple[float, bool, float, float]] = []
+        alike = {key: share for key, share in self.of_peak.items() if key[2] == _like(dtype)}
+        for (name, of_operator, _), share in alike.items():
+            if name in sheet.match and of_operator == operator:
+                return share
+            distance, more = apart(self.sheets[name], sheet), joule(sheet) / joule(self.sheets[name])
+            same = (sheet.capability or (0,))[0] == (self.sheets[name].capability or (0,))[0]
+            if same and distance <= RELATED and more > 0:
+                allowed = min(max(share, MOST_OF_PEAK), share * more**RATE_OF_POWER)
+                found.append((distance, of_operator != operator, abs(math.log(more)), allowed))
+        own = [share for key, share in alike.items() if key[1] == operator]
+        return min(found)[-1] if found else float(np.median(own or list(alike.values()) or [1.0]))
 
 
 def _like(dtype: str) -> str:
