@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -37,6 +38,8 @@ OPEN = SHOWN[-2:]
 MOST_LINES = 28
 MOST_SWEEPS = 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
+PROCESSES = 4
+"""That judge parts of many at the same time; each holds the rows of one part."""
 _RUN = ("device", "run_id")
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
@@ -45,11 +48,22 @@ By = Literal["claim", "rule", "experiment"]
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[JudgedClaim]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     judged: list[JudgedClaim] = []
-    for paths in _apart(results, left_out):
-        runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(paths)]
-        for _, of_device in judged_together(runs, read_sweeps(paths), find, remark):
-            judged += of_device
+    parts = _apart(results, left_out)
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        each_part = pool.map if len(parts) > PROCESSES else map
+        for of_part, remarks in each_part(partial(_verdicts, find), parts):
+            judged += of_part
+            for text in remarks:
+                remark(text)
     return judged
+
+
+def _verdicts(find: Find, paths: Sequence[Path]) -> tuple[list[JudgedClaim], list[str]]:
+    """(every verdict, every remark) on files that are judged apart from others."""
+    remarks: list[str] = []
+    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(paths)]
+    together = judged_together(runs, read_sweeps(paths), find, remarks.append)
+    return [each for _, of_device in together for each in of_device], remarks
 
 
 def _apart(results: Sequence[Path], left_out: Say) -> list[list[Path]]:
@@ -200,9 +214,10 @@ def _effects(of: Sequence[JudgedClaim]) -> str:
     return str(effects[0]) if len(effects) == 1 else sizes(effects) if effects else ""
 
 
-def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
+def next_lines(judged: Sequence[JudgedClaim], results: Sequence[Path]) -> Iterator[str]:
     """Whose noise each device has, and what measures more for its open claims."""
-    for run in {run.device: run for run in runs if not run.imported}.values():
+    own = [path for path, table in tables(results, lambda _: None, ("source",)) if table["source"].null_count]
+    for run in {run.device: run for run in (read(own) if own else ()) if not run.imported}.values():
         if published := sum(row.is_timed and is_published(row) for row in run.rows):
             yield f"{run.device}: noise between runs of {count_text(published, 'time')}: {PUBLISHED}"
         mine = [each for each in judged if not each.imported and each.device == run.device]

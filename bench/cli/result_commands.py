@@ -96,7 +96,6 @@ def claims(
 ) -> None:
     """What the documents claim, judged by rows: SUPPORTED, PARTLY, CONTRADICTED, UNDECIDED ..."""
     from bench.cli import claims as verdicts
-    from bench.judge.read_runs import read
 
     tables: dict[str, verdicts.By] = {name: name for name in get_args(verdicts.By)}
     if by and by not in tables:
@@ -111,7 +110,7 @@ def claims(
         show(verdicts.report_lines(judged, verdicts.table_lines(judged, tables[by], rule), rule))
     else:
         show(verdicts.report_lines(judged, verdicts.decided_lines(judged, all_claims), rule))
-        show(verdicts.next_lines(judged, read(results)))
+        show(verdicts.next_lines(judged, results))
 
 
 def explain(
