@@ -14,6 +14,7 @@ import platform
 import re
 import socket
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class Device:
     host: str = ""
     """Name of the machine; empty for a device that is not here."""
     pci_bus: str = ""
-    """PCI address of the GPU as Linux writes it, `0000:1b:00.0`; empty for a CPU."""
+    """PCI address of the GPU as Linux writes it, `0000:1b:00.0`; empty for a CPU, and where it is unknown."""
     serial: str = ""
     """Serial number of the GPU's board; empty where it tells none."""
     boot: str = ""
@@ -137,7 +138,8 @@ def _gpu(driver: ctypes.CDLL, index: int) -> Device:
     call(driver, "cuDeviceGet", ctypes.byref(device), index)
     call(driver, "cuDeviceGetName", name, len(name), device)
     call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
-    call(driver, "cuDeviceGetPCIBusId", pci_bus, len(pci_bus), device)  # a slice has that of its GPU
+    with suppress(CudaError):  # a slice has that of its GPU; without it a GPU is measured all the same
+        call(driver, "cuDeviceGetPCIBusId", pci_bus, len(pci_bus), device)
 
     def attribute(number: int) -> int:
         value = ctypes.c_int()

@@ -92,7 +92,7 @@ def _make(environment: Environment, python: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     packages = [f"torch=={environment.torch}", f"triton=={environment.triton}"]
     extras = project["optional-dependencies"]
-    packages += project["dependencies"] + extras["cublaslt"]
+    packages += project["dependencies"] + extras["cublaslt"] + extras["nightly"]
     # Of constraints.txt all but the pair that is this environment's own.
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     constraints = [line for line in lines if not line.startswith(("torch==", "triton=="))]
