@@ -47,8 +47,9 @@ def prediction(
     """How far predictions are off on public timings. Rows used for calibration are never scored.
 
     By a few timings of a GPU or (--unseen) by none, beside the datasheet's roofline and one factor:
-    |predicted / measured - 1| in percent (mean, and of the model also the median and the 90th percentile),
-    averaged over GPUs and sources, and the share of times inside the 90 % interval. Ten minutes on one core
+    |predicted / measured - 1| in percent (mean, and of the model also with the one factor taken off by which
+    it is off on a GPU, the median and the 90th percentile), averaged over GPUs and sources, and the share of
+    times inside the 90 % interval. Ten minutes on one core
     for all operators.
     """
     from bench.judge.timings import read_pool

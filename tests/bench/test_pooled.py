@@ -206,8 +206,8 @@ def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
     # Which rows are designated does not depend on their times, only what is learned of them does.
     for one in scored(slow, ["softmax"], False, lambda _: None):
         assert len(one.measured_s) == 150 - CALIBRATING
-        _, _, learned = one.errors
-        assert learned.median == pytest.approx(2 / 3, abs=0.15)
+        _, _, learned, known = one.errors
+        assert learned.median == pytest.approx(2 / 3, abs=0.15) and known.median < 0.1
 
 
 def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
