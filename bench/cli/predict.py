@@ -29,8 +29,8 @@ from bench.sweep.load import Case
 
 def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
     """A row for each case on this GPU, with the columns from which its time is predicted."""
-    nothing: dict[str, Any] = {"run_id": "", "configuration": "", "kernels": None, "flushed": False}
-    nothing |= dict.fromkeys(("ring_byte", "median_s", "clock_start_s"), np.nan)
+    nothing: dict[str, Any] = {"run_id": "", "configuration": "", "kernels": None}
+    nothing |= dict.fromkeys(("median_s", "clock_start_s"), np.nan)
     return pd.DataFrame(
         {
             **case.problem.facts(case.implementation),

@@ -523,9 +523,7 @@ def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
     assert found.of("FASTER", "SLOWER") <= 0.005
 
 
-@pytest.mark.parametrize(
-    ("kind", "machine", "effect", "verdict", "least"), drawn(EFFECTS, 2, "effects"), ids=str
-)
+@pytest.mark.parametrize(("kind", "machine", "effect", "verdict", "least"), drawn(EFFECTS, 2, "effects"))
 def test_what_is_there_is_found(
     kind: str, machine: Machine, effect: float, verdict: Verdict, least: float
 ) -> None:
