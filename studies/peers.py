@@ -7,7 +7,7 @@ makes it, with its ceilings, and decides itself. It may end sooner, as may `adap
 
 Repeatability is how far the medians of two rounds are apart, over all cases and pairs of rounds. An interval
 is right if it holds the medians of the other rounds (ours alone publishes one). That within the run is made
-without the last visit to each case, which it should hold.
+without the last visit to each case, which it should hold. What our runs call not measurable has no time.
 
 FILE keeps what was told in each turn: what was interrupted goes on with the next. The clocks of Triton and
 nvbench are for GPUs, and untried.
@@ -38,6 +38,7 @@ from bench.cli.application import remark
 from bench.device.detect import Device
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
+from bench.judge.flags import measurable
 from bench.judge.within_run import within_run
 from bench.runner.merge_visits import SEED
 from bench.runner.worker_process import device_environment
@@ -135,7 +136,8 @@ def _ours(sweeps: Sequence[Path], device: Device, seconds: float, results: Path)
     settings = (f"--bench-budget={seconds}", f"--bench-device={where}", f"--bench-results={results}")
     chosen = (f"--bench-sweep={path}" for path in sweeps)
     _printed(["-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider", *chosen, *settings])
-    rows = [row for path in results.rglob("*.parquet") for row in read_rows(path) if row.is_timed]
+    read = (measurable(row) for path in results.rglob("*.parquet") for row in read_rows(path))
+    rows = [row for row in read if row.is_timed]
     told = []
     for row, within in zip(rows, within_run([without(row, -1) for row in rows]), strict=True):
         if row.role == "measurement":
