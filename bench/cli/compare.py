@@ -10,7 +10,7 @@ from bench.case_name import case_name
 from bench.cli.ab import default_budget_s
 from bench.cli.table import table_lines
 from bench.format import change_cells, change_text, count_text, duration_text, seconds_text, share_text
-from bench.judge.comparability import FACTS, OURS
+from bench.judge.comparability import BLOCKING, FACTS, OURS, SWEEP
 from bench.judge.compare import SAME_WITHIN
 from bench.judge.comparison import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
@@ -74,6 +74,10 @@ def _facts(comparison: Comparison, every: bool) -> Iterator[str]:
             yield f"{fact.name}: {_values_text(values[0])} in A, {_values_text(values[1])} in B"
         elif (every or fact.name in ALWAYS) and values[0]:
             yield f"{fact.name}: {_values_text(values[0])}"
+    known = {name for facts in (before, after) for name, values in facts.items() if values}
+    of_kind = [fact.name for fact in BLOCKING if comparison.kind in fact.kinds and fact is not SWEEP]
+    if unknown := [name for name in of_kind if name not in known]:
+        yield f"known of neither side, so held against no case: {', '.join(unknown)}"
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:

@@ -188,7 +188,8 @@ def account(rows: Sequence[Measurement], wall_s: float) -> Iterator[str]:
 
     Ceilings that were skipped are left out, unless nothing else was measured.
     """
-    if measurements := [row for row in rows if row.role == "measurement"]:
+    if any(row.role == "measurement" and row.status != "unsupported" for row in rows):
+        measurements = [row for row in rows if row.role == "measurement"]
         ceilings = (row for row in rows if row.role != "measurement" and row.status != "skipped")
         rows = [*measurements, *ceilings]
     able = [row for row in rows if row.status != "unsupported"]

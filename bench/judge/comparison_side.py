@@ -120,7 +120,7 @@ def of_run(run: frame.DeviceRun) -> dict[CaseKey, CaseInRun]:
     return {
         case_of(row): _look(row, flags, within)
         for row, flags, within in zip(again, flags, within, strict=True)
-        if row.status not in NOT_MEASURED and not row.visit
+        if row.status not in NOT_MEASURED and row.measured_in is None and not row.visit
     }
 
 

@@ -160,8 +160,6 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
 
     Chance by the rank-sum test of Wilcoxon, Mann and Whitney, which takes long: only where medians differ.
     """
-    from scipy import stats
-
     n = samples_s.size // 3
     if not n:
         return False
@@ -169,6 +167,8 @@ def _drifts(samples_s: npt.NDArray[np.float64]) -> bool:
     low, high = sorted(map(median_of, (first, last)))
     if high - low <= DRIFTING * low:
         return False
+    from scipy import stats  # slow to import, and few rows need it
+
     return bool(stats.mannwhitneyu(first, last, method="asymptotic").pvalue < CHANCE)
 
 

@@ -203,6 +203,6 @@ def history(runs: Iterable[Iterable[Measurement]]) -> dict[str, float]:
 
 
 def _counts(row: Measurement) -> bool:
-    """Whether a row tells how far runs differ."""
-    own = row.source is None and not row.visit
+    """Whether a row tells how far runs differ; one taken from another run is in that run, too."""
+    own = row.source is None and row.measured_in is None and not row.visit
     return row.is_timed and own and not row.implementation.startswith(OURS)

@@ -69,7 +69,7 @@ def within_run(rows: Sequence[Measurement]) -> list[WithinRun | None]:
 
     A row without its samples that was published with it is taken at its word.
     """
-    here = [row for row in rows if row.is_timed]
+    here = [row for row in rows if row.is_timed and not row.measured_in]
     length_s = max((at_s for row in here for at_s in row.visit_at_s or ()), default=0.0)
     by_case: dict[str, list[float]] = defaultdict(list)
     for row in here:

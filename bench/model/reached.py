@@ -33,15 +33,16 @@ USUAL_SHARE = 0.85
 PRODUCTS = ("gemm", "linear")
 """Operators that compute what is counted."""
 RATE_OF_POWER = 2 / 3
-"""Exponent of power by which a rate rises: midway between 1 (a fixed voltage) and 1/3 (one in proportion to
-the clock)."""
+"""Exponent of power by which a rate rises. Assumed: midway between 1 (a fixed voltage) and 1/3 (one in
+proportion to the clock). Taken after 0.7 and 1 had been scored on GEMM, so with its errors in view."""
 MOST_OF_PEAK = 0.9
-"""Share of a peak that more power leads to at most."""
+"""Share of a peak that more power leads to at most. Assumed."""
 RELATED = 0.5
-"""Difference of compute capabilities up to which, within a generation, units spend alike on an operation."""
+"""Difference of compute capabilities up to which, within a generation, units spend alike on an operation.
+Assumed."""
 BOUND, LEAST_BOUND = 2.0, 20
 """Products whose arithmetic takes so many times longer than their bytes are bound by it; so many of them say
-what they reach."""
+what they reach. Chosen with the errors of all GPUs in view."""
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:

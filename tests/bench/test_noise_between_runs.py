@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 from bench.cli.findings import noise_lines
+from bench.judge.comparison_side import side
+from bench.judge.history.load import histories
 from bench.judge.noise import RESTLESS, USUAL, history, is_published, published
-from bench.judge.read_runs import runs
+from bench.judge.read_runs import read, runs
 from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import joined
 from bench.runner.resume import begin
 from bench.store import parquet
 from bench.store.schema import Measurement
 from tests.bench.comparable import compared, quiet, run, timed
-from tests.bench.rows import NOT_YET, Chance, again, lasting, written
+from tests.bench.rows import NOT_YET, Chance, again, lasting, row, written
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
@@ -179,6 +181,23 @@ def test_a_neighbour_during_an_earlier_run_is_no_noise_history(chance: Chance) -
     assert runs_half(quiet_nights[0], busy, *quiet_nights[1:]) == pytest.approx(calm, rel=0.3)
     # A neighbour who is always there is how this machine is.
     assert runs_half(night(chance, 1.0, range(8), pressure=0.4), busy) > 2 * MATRIX.runs
+
+
+def test_a_row_that_was_taken_from_an_earlier_run_counts_in_that_run_alone(
+    chance: Chance, tmp_path: Path
+) -> None:
+    """Runs up to November 2026 took ceilings of an earlier one (`measured_in`)."""
+    first, *others = nights(chance, 0.2)
+    assert history([first, *others])
+    assert not history([first, *(again(run, measured_in="the first") for run in others)])
+    named = [row(run_id=f"2026110{day}T000000Z-x", utc=f"2026-11-0{day}T00:00:00+00:00") for day in (1, 2)]
+    taken, own = replace(named[1], measured_in=named[0].run_id), replace(named[1], sweep="another")
+    for name, rows in (("a", named[:1]), ("b", [taken, own])):
+        parquet.write(tmp_path / f"{name}.parquet", rows)
+    _, later = read([tmp_path])
+    assert len(side([later], "B").looks) == 1
+    (device,) = histories([tmp_path])
+    assert [night.timed for night in device.nights] == [1, 1]
 
 
 def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
             left_out(f"{path}: imported timings have no nights")
         by_run: dict[RunKey, list[Measurement]] = defaultdict(list)
         for row in parquet.rows(table):
-            if row.source is None:
+            if row.source is None and row.measured_in is None:  # the others are in the run that measured them
                 by_run[RunKey.of(row)].append(row)
         for whose, rows in by_run.items():
             known = seen.setdefault(whose, path)
