@@ -43,7 +43,8 @@ def of_source(name: str) -> Callable[..., None]:
             typer.Option(metavar="OPERATOR", help="Its rows alone. Default: all, of aiconfigurator gemm."),
         ] = "",
     ) -> None:
-        show(_lines(name, folder, bench_results, table))
+        details, told, _ = _lines(name, folder, bench_results, table)
+        show([*details, *told])
 
     import_source.__doc__ = f"Public timings, described in bench/interop/sources/{name}.yaml."
     return import_source
@@ -70,7 +71,8 @@ def of_file(name: str) -> Callable[..., None]:
 
         results, operators = bench_results or RESULTS, kernels.names()
         outcome = imported(file, results, operators, kernels.problem, name, map_columns or [])
-        show(_saved(name or "csv", file, outcome))
+        details, told, _ = _saved(name or "csv", file, outcome)
+        show([*details, *told])
 
     whose = f"A file of {described_format(name).title}." if name else "Anybody's own numbers from a CSV file."
     import_file.__doc__ = f"{whose} Nothing is written unless every line is right."
@@ -87,13 +89,18 @@ def import_all(
         typer.Option("--clone", help="First clone what is not there, of each repository only its files."),
     ] = False,
 ) -> None:
-    """Every source that is in FOLDER/NAME; those that are not there, or there already, are named.
+    """Every source that is in FOLDER/NAME, a line each; those that are not there, or are already, are named.
 
-    Exit code 1: nothing could be read of one that is there, or that should have been cloned.
+    imported/NAME.txt, beside the rows, says what was set aside of it, and why. Exit code 1: nothing could be
+    read of one that is there, or that should have been cloned.
     """
     from bench.interop.cloning import clone
+    from bench.interop.imported_rows import FOLDER
+    from bench.runner.run import RESULTS
 
     found = nothing_read = False
+    total, reports = 0, (bench_results or RESULTS) / FOLDER
+    show([f"{count_text(len(names()), 'source')}, one after the other, take several minutes"])
     for name in names():
         source = described(name)
         try:
@@ -101,19 +108,26 @@ def import_all(
             if fetch and not source.installed and not place.is_dir():
                 clone(source, place)
             found |= place.is_dir()
-            show(_lines(name, None if source.installed and not place.is_dir() else place, bench_results))
-            found = True
+            place_or_package = None if source.installed and not place.is_dir() else place
+            details, told, rows = _lines(name, place_or_package, bench_results)
+            (reports / f"{name}.txt").write_text("\n".join([*details, *told, ""]), "utf-8")
+            show(told[:1])
+            found, total = True, total + rows
         except UserError as refusal:
             nothing_read |= isinstance(refusal, NothingRead)
             remark(f"{name}: left out: {refusal}")
     if not found:
         raise UserError(f"{folder}: holds no folder of a source's name, such as {names()[0]}")
+    if total:
+        show([f"{count_text(total, 'row')}; what was set aside, by device and reason: {reports}/*.txt"])
     if nothing_read:
         raise typer.Exit(1)
 
 
-def _lines(name: str, folder: Path | None, results: Path | None, operator: str = "") -> Iterator[str]:
-    """Import one source, and tell what came of it."""
+def _lines(
+    name: str, folder: Path | None, results: Path | None, operator: str = ""
+) -> tuple[list[str], list[str], int]:
+    """Import one source; see `_saved`."""
     from bench.interop.cloning import installed
     from bench.interop.import_source import imported
     from bench.runner.run import RESULTS
@@ -129,8 +143,12 @@ def _lines(name: str, folder: Path | None, results: Path | None, operator: str =
     return _saved(name, folder, imported(source, folder, results or RESULTS, find, operator or source.usual))
 
 
-def _saved(name: str, place: Path, outcome: SourceOutcome) -> Iterator[str]:
-    """Write the files; what came of it, by device and operator, and what was set aside."""
+def _saved(name: str, place: Path, outcome: SourceOutcome) -> tuple[list[str], list[str], int]:
+    """Write the files.
+
+    What came of it by device and operator, and what was set aside; the sentence on all, and the next command;
+    the number of rows.
+    """
     from bench.interop.import_source import UNDESCRIBED
 
     rows: Counter[tuple[str, str]] = Counter()
@@ -142,8 +160,8 @@ def _saved(name: str, place: Path, outcome: SourceOutcome) -> Iterator[str]:
         rows.update((row.device_name, row.operator) for row in each.rows)
     if not paths:
         expected = any(what.operator or what.reason == UNDESCRIBED for what in outcome.aside)
-        told = f"{place}: {'; '.join(_aside(outcome)) or 'has no line below its first'}"
-        raise NothingRead(told) if expected else UserError(told)
+        why = f"{place}: {'; '.join(_aside(outcome)) or 'has no line below its first'}"
+        raise NothingRead(why) if expected else UserError(why)
     if not is_new:
         raise UserError(f"{place}: already imported as {paths[0]} and {len(paths) - 1} more files")
     aside: Counter[tuple[str, str]] = Counter()
@@ -151,13 +169,15 @@ def _saved(name: str, place: Path, outcome: SourceOutcome) -> Iterator[str]:
         aside[what.device, what.operator] += count
     keys = sorted(key for key in rows.keys() | aside.keys() if any(key))
     lines = [(*key, str(rows[key]), str(aside[key] or "")) for key in keys]
-    yield from table_lines(("device", "operator", ">rows", ">set aside"), lines)
-    yield from _aside(outcome)
-    yield f"{name}: {count_text(rows.total(), 'row')} in {count_text(len(paths), 'file')}"
+    details = [*table_lines(("device", "operator", ">rows", ">set aside"), lines), *_aside(outcome)]
+    told = [f"{name}: {count_text(rows.total(), 'row')} in {count_text(len(paths), 'file')}"]
+    if left := aside.total():
+        told[0] += f"; {left:,} set aside"
     if len(paths) <= MOST_NAMED:
-        yield f"now: python -m plots {' '.join(map(str, paths))}"
+        told.append(f"now: python -m plots {' '.join(map(str, paths))}")
     for sentence in outcome.remarks:
         remark(sentence)
+    return details, told, rows.total()
 
 
 def _aside(outcome: SourceOutcome) -> Iterator[str]:

@@ -234,6 +234,8 @@ class SourceImport:
             problem = problem_of(given[: len(names)])
             if isinstance(problem, str):
                 aside[Aside(name, entry.operator, problem)] += 1
+            elif not (name and implementation):  # a table of values lacks theirs
+                aside[Aside(name, entry.operator, UNDESCRIBED)] += 1
             elif reason := _implausible(problem, second, find_datasheet(name), timing, is_fewer):
                 aside[Aside(name, entry.operator, reason)] += 1
             else:

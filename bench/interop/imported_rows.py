@@ -97,7 +97,7 @@ def without_datasheet(gpus: Iterable[str]) -> list[str]:
     """A remark on each GPU whose name no datasheet has, with names that are nearly so."""
     unknown_here = "no file in bench/device/datasheets has this name"
     return [
-        f"{name}: {unknown_here}{suggestion(near_gpus(name))}: SMs, cache and peaks are unknown"
+        f"{name}: {unknown_here}{suggestion(near_gpus(name))}: claims that need its peaks are not judged"
         for name in dict.fromkeys(gpus)
         if find_datasheet(name) is None
     ]

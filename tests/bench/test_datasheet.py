@@ -44,6 +44,7 @@ FEW_PEAKS = {
     "NVIDIA GeForce RTX 2070 SUPER",
     "NVIDIA RTX 6000 Ada Generation",
     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "AMD Radeon RX 6800 XT",
 }
 """Cards with fewer than three published peaks that their boost clock gives."""
 CORES = {

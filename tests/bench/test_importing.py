@@ -94,7 +94,7 @@ def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance:
         ("imported", "nvidia-h200"),
         ("imported", "nvidia-l40s"),
     ]
-    assert (code, err) == (0, "") and "aiconfigurator: 18 rows in 2 files\n" in told
+    assert (code, err) == (0, "") and "aiconfigurator: 18 rows in 2 files; 18 set aside\n" in told
     before = [path.read_bytes() for path in files]
     for path in files:
         frame = read_frame([path])
@@ -110,7 +110,9 @@ def test_all_sources_are_those_of_a_folder_and_the_installed_package(
 ) -> None:
     put(folder, "h200_sxm", table(shapes(chance, 3), H200))
     code, out, err = imports("all", tmp_path / "nothing", "--bench-results", tmp_path / "out")
-    assert code == 0 and "aiconfigurator: 3 rows in 1 file\n" in out
+    assert code == 0 and "aiconfigurator: 3 rows in 1 file; 3 set aside\n3 rows; " in out
+    details = (tmp_path / "out/imported/aiconfigurator.txt").read_text()
+    assert "set aside 3: quantised in each launch\n" in details
     assert "neusight: left out: " in err and "aiconfigurator: left out" not in err
     code, _, err = imports("neusight")
     assert code == 2 and err.startswith("error: neusight: give the folder of a clone of http")

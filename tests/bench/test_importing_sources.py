@@ -193,6 +193,24 @@ def test_a_line_with_several_times_is_as_many_lines(tmp_path: Path, seed: int) -
     assert outcome.aside == {Aside(A100, "", "a kernel of another kind"): 1}
 
 
+def test_two_kernels_are_never_one_case_because_neither_has_a_name(tmp_path: Path) -> None:
+    """As all_benchmark_data_cutile.csv of Liger's clones has them (BSD 2-clause), with made-up times."""
+    columns = "kernel_name kernel_provider kernel_operation_mode metric_name metric_unit x_name x_label "
+    columns += "x_value y_value_50 y_value_20 y_value_80 extra_benchmark_config_str gpu_name timestamp "
+    columns += "liger_version"
+    config = '"{""hidden_size"": 4096, ""dtype"": ""torch.bfloat16"", ""eps"": 1e-06, ""bsz"": 1}"'
+    times = {"torch": 0.016, "liger_triton": 0.022, "liger_cutile": 0.02, "unheard_of": 0.01}
+    lines = [
+        f"layer_norm,{by},forward,speed,ms,T,Sequence length,1024,{ms},0,0,{config},NVIDIA B200,2026,0.8.0"
+        for by, ms in times.items()
+    ]
+    (tmp_path / "all_benchmark_data_cutile.csv").write_bytes(csv_of(*lines, head=columns.replace(" ", ",")))
+    outcome = imported(described("liger"), tmp_path, tmp_path / "results", FIND)
+    told = {row.implementation: row.median_s for row in rows_of(outcome)}
+    assert told == {"aten": 16e-6, "liger": 22e-6, "liger_cutile": 20e-6}
+    assert outcome.aside == {Aside("NVIDIA B200", "layernorm", "no rows are described for such a line"): 1}
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
