@@ -122,13 +122,13 @@ class DeviceRun:
             return None
         table = self.rows.table
         told = {name for name in FIELDS if ARROW.field(name).nullable and table[name].null_count < len(table)}
-        facts = table.select(_KIND).to_pandas(use_threads=False)
+        facts = table.select(_KIND).to_pandas(use_threads=False, strings_to_categorical=True)
         timed = (facts["status"] == "ok") & facts["median_s"].between(0, math.inf, "neither")
         if not told <= _TOLD or facts["visit"].any() or not timed.all() or facts.duplicated(_CASE).any():
             return None
         mostly_launch = facts["median_s"] < OVERHEAD * facts["clock_start_s"].astype(float)
         kind = facts.groupby([*told_apart(facts), mostly_launch], sort=False).ngroup()
-        return kind.to_numpy(), [self.rows[place] for place in kind.drop_duplicates().index]
+        return kind.to_numpy(), list(parquet.rows(table.take(kind.drop_duplicates().index.to_numpy())))
 
     @property
     def is_plain(self) -> bool:
@@ -241,10 +241,13 @@ class DeviceRun:
         asked = frame.groupby(["cache", "threads_asked"], sort=False)
         conditions = np.array([condition(*map(str, of)) for of, _ in asked], dtype=object)
         frame["condition"] = conditions[asked.ngroup()] if len(conditions) else ""
-        there = np.array([stored[name].is_valid() for name in given], dtype=bool).reshape(-1, len(frame))
-        kinds, kind = np.unique(there, axis=1, return_inverse=True)
-        named = [" ".join(itertools.compress(given, of_kind)) for of_kind in kinds.T]
-        frame["parameter_names"] = pd.Categorical(np.array(named, dtype=object)[kind.ravel()])
+        kind = np.zeros(len(frame), dtype=np.intp)
+        there = [stored[name].is_valid().to_numpy() for name in given]
+        for each in there:
+            kind = pd.factorize(2 * kind + each)[0]
+        first = np.unique(kind, return_index=True)[1]
+        named = [" ".join(itertools.compress(given, (each[row] for each in there))) for row in first]
+        frame["parameter_names"] = pd.Categorical(named).take(kind)
         return frame
 
     @cached_property

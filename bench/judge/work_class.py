@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bench.store.schema import Measurement
 
 if TYPE_CHECKING:
@@ -70,13 +72,13 @@ def work_of(row: Measurement) -> WorkClass:
 
 def told_apart(rows: pd.DataFrame) -> list[pd.Series]:
     """What tells rows of several kinds of work apart: those that agree in all of these are of one kind."""
-    kind = rows["device_kind"].map(lambda kind: kind if kind in SMALL_S else "cpu")
+    is_gpu = rows["device_kind"] == "cuda"
     return [
         (rows["flop"] == 0) & (rows["byte"] == 0),
         (rows["cache"] == "warm") & (rows["byte"] <= rows["cache_byte"]),
         rows["arithmetic"] == "matrix",
-        rows["median_s"] < kind.map(SMALL_S),
-        rows["flop"] >= kind.map(LEAST_INTENSITY) * rows["byte"],
+        rows["median_s"] < np.where(is_gpu, SMALL_S["cuda"], SMALL_S["cpu"]),
+        rows["flop"] >= np.where(is_gpu, LEAST_INTENSITY["cuda"], LEAST_INTENSITY["cpu"]) * rows["byte"],
     ]
 
 

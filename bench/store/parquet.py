@@ -191,8 +191,9 @@ def read_rows(path: Path, run: RunKey | None = None) -> list[Measurement]:
 
 def of_run(table: pa.Table, run: RunKey) -> pa.Table:
     """The rows of one run of a table from `tables`."""
-    same = (pc.equal(pc.fill_null(table[name], ""), value) for name, value in run._asdict().items())
-    return table.filter(functools.reduce(pc.and_, same))
+    each = (pc.equal(pc.fill_null(table[name], ""), value) for name, value in run._asdict().items())
+    same = functools.reduce(pc.and_, each)
+    return table if pc.all(same).as_py() else table.filter(same)
 
 
 def rows(table: pa.Table) -> Iterator[Measurement]:
