@@ -47,7 +47,7 @@ what they reach. Chosen with the errors of all GPUs in view."""
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
     """The rows of each GPU that say what its memory reaches; `sheets` are by device name."""
-    cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in sheets.items()})
+    cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in sheets.items()}).astype(float)
     streaming = rows["operator"].isin(STREAMING) & ~rows["parameters"].str.contains('"power"')
     streams = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values("byte_moved", kind="stable")
     return streams.groupby("device_name", sort=False).tail(LARGEST).index

@@ -241,6 +241,15 @@ def test_times_near_a_launch_and_gpus_without_a_datasheet_teach_nothing(tmp_path
     assert len(read_pool([tmp_path], lambda _: None).rows) == 3
 
 
+def test_a_gpu_none_of_whose_timings_counts_calibrates_nothing(tmp_path: Path) -> None:
+    """So it is of a public source that timed transfers alone."""
+    one = softmax(OWN, two_passes, 50_000)
+    write(tmp_path / "near.parquet", [replace(one, clock_start_s=0.2 * one.median_s)])
+    (run,) = read([tmp_path])
+    frame = with_learned(run, read_pool([tmp_path], lambda _: None))
+    assert not frame["calibrating"].any() and frame["learned_s"].isna().all()
+
+
 def test_scores_and_explanations_know_what_is_learned(tmp_path: Path, timings: list[Measurement]) -> None:
     for device in GPUS:
         write(tmp_path / f"{device}.parquet", [one for one in timings if one.device_name == device])
