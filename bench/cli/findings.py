@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -46,27 +47,33 @@ def fit_sentence(run: DeviceRun) -> str:
 
     They are not where most are suspect, or others had the processors while most cases were measured.
     """
-    ran = [row for row in run.rows if row.is_timed or row.reason.startswith(NOT_MEASURABLE)]
-    if not ran:
-        outcomes = Counter(row.status for row in run.rows if row.status != "unsupported").most_common()
-        told = f" ({', '.join(f'{count} {status}' for status, count in outcomes)})" if outcomes else ""
+    timed = run.columns["median_s"].notna()
+    ran = timed | run.columns["reason"].str.startswith(NOT_MEASURABLE)
+    if not ran.any():
+        outcomes = Counter(run.columns["status"])
+        del outcomes["unsupported"]
+        told = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
+        told = f" ({told})" if told else ""
         return f"Not fit for use: no case has a time{told}."
-    asked = [row for row in ran if row.role == "measurement"] or ran
-    waited = [share for row in asked if (share := waited_share(row)) > CONTENDED]
-    if run.rows[0].device_kind == "cpu" and 2 * len(waited) > len(asked):
+    asked = ran & (run.columns["role"] == "measurement")
+    asked = asked if asked.any() else ran
+    shares = [] if run.is_plain else map(waited_share, compress(run.rows, asked))
+    waited = [share for share in shares if share > CONTENDED]
+    if run.first.device_kind == "cpu" and 2 * len(waited) > asked.sum():
         taken = f"other programs took {share_text(float(np.median(waited)))} of the processors' time"
-        cases = f"{len(waited)} of {count_text(len(asked), 'case')}"
+        cases = f"{len(waited)} of {count_text(int(asked.sum()), 'case')}"
         return f"Not fit for use: {taken} in {cases}. Run again when it is quiet."
-    flags = [SUSPECT.intersection(of) for row, of in zip(run.rows, run.flags, strict=True) if row.is_timed]
     # Sorted, so that flags of equal counts do not change places from one reading to the next.
-    names = Counter(name for of in flags for name in sorted(of))
+    flags = [sorted(SUSPECT.intersection(of)) for of in compress(run.flags, timed) if of]
+    names = Counter(name for of in flags for name in of)
     suspect, by = sum(map(bool, flags)), ", ".join(f"{count} {name}" for name, count in names.most_common())
+    times = count_text(run.measured, "time")
     if not suspect:
-        return "" if run.imported else f"Fit for use: none of {count_text(len(flags), 'time')} is suspect."
-    told = f"{suspect} of {count_text(len(flags), 'time')} {'is' if suspect == 1 else 'are'} suspect ({by})."
+        return "" if run.imported else f"Fit for use: none of {times} is suspect."
+    told = f"{suspect} of {times} {'is' if suspect == 1 else 'are'} suspect ({by})."
     if run.imported:
         return told
-    return f"Not fit for use: {told}" if 2 * suspect > len(flags) else f"Fit for use, but {told}"
+    return f"Not fit for use: {told}" if 2 * suspect > run.measured else f"Fit for use, but {told}"
 
 
 def reached_sentence(run: DeviceRun) -> str:
@@ -210,8 +217,8 @@ def account(rows: Sequence[Measurement], wall_s: float) -> Iterator[str]:
 
 def noise_lines(run: DeviceRun) -> list[str]:
     """How much the machine varied in this run, and whose noise between runs its intervals hold."""
-    text = scatter_text(zip(run.rows, run.within, strict=True))
+    text = "" if run.is_plain else scatter_text(zip(run.rows, run.within, strict=True))
     lines = [f"from visit to visit, 95 of 100 times changed by at most: {text}"] if text else []
-    if published := sum(is_published(row) for row in run.rows if row.is_timed):
+    if published := sum(compress(run.each(is_published), run.columns["median_s"].notna())):
         lines.append(f"noise between runs of {count_text(published, 'time')}: {PUBLISHED}")
     return lines

@@ -39,6 +39,9 @@ WIDTHS: Mapping[str, str] = {
 }
 """Data type -> the types that it is shown with."""
 
+READ = ("operator", "parameters", "arithmetic", "dtype", "flop", "byte", "median_s", "power_w")
+"""Columns of a row that its rate is made of."""
+
 
 class Achieved(NamedTuple):
     """The rates of one class of work on one device."""
@@ -77,8 +80,8 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
 def _rates(run: DeviceRun, sheet: Datasheet) -> pd.DataFrame:
     """Class, data types, rate and what the datasheet promises of the sound rows that their limit decides."""
     rows = run.columns
-    rows = rows[(rows["median_s"] > 0) & ~run.suspect & (rows["role"] == "measurement")]
-    rows = rows[rows["operator"].isin(CLASSES)].sort_values("median_s")
+    sound = (rows["median_s"] > 0) & ~run.suspect & (rows["role"] == "measurement")
+    rows = rows.loc[sound & rows["operator"].isin(CLASSES), [*READ]].sort_values("median_s")
     rows = rows[(rows["operator"] != "stream") | ~rows.duplicated(["operator", "parameters"])]
     work, width = rows["operator"].map(CLASSES), rows["dtype"].map(WIDTHS)
     units = zip(rows["arithmetic"], rows["dtype"], strict=True)

@@ -135,7 +135,7 @@ class DeviceRun:
         """Whether its rows tell no more than their time: none has an interval of its own."""
         return self._alike is not None
 
-    def _each(self, said_of: Callable[[Measurement], T]) -> list[T]:
+    def each(self, said_of: Callable[[Measurement], T]) -> list[T]:
         """What is said of each row, where of rows of a kind the same is."""
         if self._alike is None:
             return list(map(said_of, self.rows))
@@ -171,7 +171,7 @@ class DeviceRun:
     @cached_property
     def flags(self) -> Sequence[Sequence[str]]:
         """The flags of each row."""
-        return self._each(self.flags_of)
+        return self.each(self.flags_of)
 
     @cached_property
     def suspect(self) -> npt.NDArray[np.bool_]:
@@ -186,7 +186,7 @@ class DeviceRun:
     @cached_property
     def within(self) -> Sequence[WithinRun | None]:
         """The within-run interval of each row; None without a time."""
-        return self._each(lambda row: within_run([row])[0]) if self.is_plain else within_run(self.rows)
+        return self.each(lambda row: within_run([row])[0]) if self.is_plain else within_run(self.rows)
 
     def run_ends_s(self, row: Measurement) -> tuple[float, float] | tuple[None, None]:
         """(low, high) in seconds: where 95 of 100 further visits of the run would find this row of it."""

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 from pathlib import Path
@@ -249,26 +250,42 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise UserError(f"{path}: has {given}; {READABLE}")
     there = set(table.column_names)
-    for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
-        if column.nullable and column.name not in there:  # added since the file was written
-            table = table.append_column(column, pa.nulls(len(table), column.type))
-            there.add(column.name)
+    asked = ARROW if columns is None else [ARROW.field(name) for name in columns]
+    empty = [column for column in asked if column.nullable and column.name not in there]
+    nulls = {kind: pa.nulls(len(table), kind) for kind in {column.type for column in empty}}
+    table = pa.Table.from_arrays(
+        [*table.columns, *(nulls[column.type] for column in empty)],
+        schema=pa.schema([*table.schema, *empty], table.schema.metadata),
+    )
+    there |= {column.name for column in empty}
     if missing := [name for name in columns or FIELDS if name not in there]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
     return table if columns is None else table.select(columns)
 
 
 def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
-    """The columns of a parquet file that it has of these. UserError if its bytes are damaged."""
+    """The columns of a parquet file that have a value, of these. UserError if its bytes are damaged."""
     if is_broken(data):
         raise UserError(f"{path}: is damaged: its bytes are not those that were written")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        wanted = None if columns is None else [n for n in file.schema_arrow.names if n in columns]
+        names = file.schema_arrow.names
+        empty = _without_value(file.metadata)
+        wanted = [name for name in names if name not in empty and (columns is None or name in columns)]
         return file.read(wanted, use_threads=False)
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a whole parquet file ({reason})") from error
+
+
+def _without_value(file: pq.FileMetaData) -> set[str]:
+    """The columns of a file that have no value, which need not be decoded: of imported rows most."""
+    nulls: Counter[str] = Counter()
+    for group in map(file.row_group, range(file.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if (told := column.statistics) is not None and told.has_null_count:
+                nulls[column.path_in_schema] += told.null_count
+    return {name for name, count in nulls.items() if count == file.num_rows}
 
 
 def sealed(data: bytes) -> bytes:
