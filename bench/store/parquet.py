@@ -250,29 +250,27 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         given = f"schema {schema}" if schema else "no roofbench schema"
         raise UserError(f"{path}: has {given}; {READABLE}")
     there = set(table.column_names)
-    asked = ARROW if columns is None else [ARROW.field(name) for name in columns]
-    empty = [column for column in asked if column.nullable and column.name not in there]
-    nulls = {kind: pa.nulls(len(table), kind) for kind in {column.type for column in empty}}
-    table = pa.Table.from_arrays(
-        [*table.columns, *(nulls[column.type] for column in empty)],
-        schema=pa.schema([*table.schema, *empty], table.schema.metadata),
-    )
-    there |= {column.name for column in empty}
+    for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
+        if column.nullable and column.name not in there:  # added since the file was written
+            table = table.append_column(column, pa.nulls(len(table), column.type))
+            there.add(column.name)
     if missing := [name for name in columns or FIELDS if name not in there]:
         raise UserError(f"{path}: lacks the column {missing[0]}")
     return table if columns is None else table.select(columns)
 
 
 def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
-    """The columns of a parquet file that have a value, of these. UserError if its bytes are damaged."""
+    """The columns of a parquet file that it has of these. UserError if its bytes are damaged."""
     if is_broken(data):
         raise UserError(f"{path}: is damaged: its bytes are not those that were written")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        names = file.schema_arrow.names
+        wanted = [each for each in file.schema_arrow if columns is None or each.name in columns]
         empty = _without_value(file.metadata)
-        wanted = [name for name in names if name not in empty and (columns is None or name in columns)]
-        return file.read(wanted, use_threads=False)
+        read = file.read([each.name for each in wanted if each.name not in empty], use_threads=False)
+        nulls = {kind: pa.nulls(file.metadata.num_rows, kind) for kind in {each.type for each in wanted}}
+        arrays = [nulls[each.type] if each.name in empty else read[each.name] for each in wanted]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(wanted, file.schema_arrow.metadata))
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a whole parquet file ({reason})") from error
