@@ -89,6 +89,7 @@ public: $(READY)
 	@$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core || \
 		echo "The package aiconfigurator-core cannot be installed: its timings of matrix products are left out.")
 	@$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone); imported=$$?; \
+	[ -d results/imported ] || exit $$imported; \
 	$(RUN) -m plots score results/imported --json results/imported/scores.json && \
 	$(RUN) -m bench claims results/imported $(REFERENCE)/public $(REFERENCE)/engines --by rule --json \
 		> results/imported/rules.json && \

@@ -105,8 +105,8 @@ def import_all(
         source = described(name)
         try:
             place = folder / name
-            if fetch and not source.installed and not place.is_dir():
-                clone(source, place)
+            if fetch and not source.installed and (not place.is_dir() or (place / ".git").is_dir()):
+                clone(source, place)  # or complete it
             found |= place.is_dir()
             place_or_package = None if source.installed and not place.is_dir() else place
             details, told, rows = _lines(name, place_or_package, bench_results)
@@ -116,7 +116,7 @@ def import_all(
         except UserError as refusal:
             nothing_read |= isinstance(refusal, NothingRead)
             remark(f"{name}: left out: {refusal}")
-    if not found:
+    if not (found or nothing_read):
         raise UserError(f"{folder}: holds no folder of a source's name, such as {names()[0]}")
     if total:
         show([f"{count_text(total, 'row')}; what was set aside, by device and reason: {reports}/*.txt"])
@@ -163,7 +163,8 @@ def _saved(name: str, place: Path, outcome: SourceOutcome) -> tuple[list[str], l
         why = f"{place}: {'; '.join(_aside(outcome)) or 'has no line below its first'}"
         raise NothingRead(why) if expected else UserError(why)
     if not is_new:
-        raise UserError(f"{place}: already imported as {paths[0]} and {len(paths) - 1} more files")
+        more = f" and {count_text(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
+        raise UserError(f"{place}: already imported as {paths[0]}{more}; delete that to import it anew")
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
         aside[what.device, what.operator] += count

@@ -23,6 +23,8 @@ def clone(source: Source, folder: Path) -> None:
         raise UserError(f"{folder}: cannot be cloned, since no repository holds the files of {source.name}")
     places = {source.commit: folder} | {commit: folder / f"commit-{commit[:7]}" for commit in source.others}
     for commit, place in places.items():
+        if _is_at(commit, place):
+            continue
         place.mkdir(parents=True, exist_ok=True)
         _git(place, "init", "--quiet")
         _git(place, "sparse-checkout", "set", *source.paths)
@@ -45,6 +47,14 @@ def installed(source: Source) -> tuple[Source, Path]:
         ) from error
     folder = Path(str(package.locate_file(source.installed.replace("-", "_"))))
     return source.model_copy(update={"commit": package.version}), folder
+
+
+def _is_at(commit: str, folder: Path) -> bool:
+    """Whether it has been checked out there, which git writes down last."""
+    try:
+        return git(folder, "rev-parse", "HEAD").decode().strip() == commit
+    except GitError:
+        return False
 
 
 def _git(folder: Path, *words: str) -> None:

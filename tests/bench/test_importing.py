@@ -101,7 +101,7 @@ def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance:
         assert set(frame["run_id"]) == {path.stem}
         assert VERSION in path.stem and VLLM in path.stem and path.parent.name in path.stem
     code, told, err = said("--bench-results", out)
-    assert (code, told) == (2, "") and err.endswith(f": already imported as {files[0]} and 1 more files\n")
+    assert (code, told) == (2, "") and f": already imported as {files[0]} and 1 more file; delete that" in err
     assert [path.read_bytes() for path in sorted(out.rglob("*.parquet"))] == before
 
 
