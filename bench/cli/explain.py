@@ -215,7 +215,7 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     if share := share_text(roofline.of_roof(row.median_s, derived["predicted_s"])):
         yield "", f"{share} of the speed that L1 predicts"
     if row.kernels and row.arithmetic == "matrix":
-        yield "Tensor Cores", f"{tensor_cores(row)}, by the names of its kernels: {row.kernels}"
+        yield "Tensor Cores", f"{tensor_cores(row.kernels)}, by the names of its kernels: {row.kernels}"
     if row.relative_error is not None and row.tolerance is not None:
         allowed = f"its arithmetic explains {row.tolerance:.1e}"
         yield "result", f"its largest error is {row.relative_error:.1e} of the largest value; {allowed}"

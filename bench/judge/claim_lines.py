@@ -14,21 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.format import count_text
-from bench.judge.claim_tests import ALIKE, Floats, Places, Seen
-from bench.judge.frame import parameter_names
+from bench.judge.claim_tests import ALIKE, Seen
+from bench.judge.columns import Bools, Columns, Floats, Places
 from bench.judge.within_run import PRIOR_FREEDOM
 from bench.sampling.publish import student
 from bench.store.schema import RunKey
 from bench.sweep.claims import Bound, Claim, ExpectedRange, Jumps, Knee, Ratio, Slope
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHANCE = 0.025
 """Share of the lines that are said to hold, or not to, that may be wrong."""
@@ -41,7 +37,6 @@ NOUNS: Mapping[str, str] = {
     "knee": "line", "share": "row",
 }  # fmt: skip
 """Kind of test, or of jump -> what its lines are called."""
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,7 @@ def lines_of(seen: Seen) -> tuple[Floats, Floats, Floats, Floats, Places]:
     return mean(seen.value), half, mean(seen.down), mean(seen.up), first
 
 
-def effect(claim: Claim, rows: pd.DataFrame, sound: Bools, seen: Seen, against: Seen) -> ClaimEffect | None:
+def effect(claim: Claim, rows: Columns, sound: Bools, seen: Seen, against: Seen) -> ClaimEffect | None:
     """What the observations of a claim say of it; None of fewer than two lines.
 
     `rows`: those of the sweep, of which the `sound` may be observed. `against`: the observations of a ratio
@@ -172,12 +167,12 @@ def effect(claim: Claim, rows: pd.DataFrame, sound: Bools, seen: Seen, against: 
     )
 
 
-def _assumed(rows: pd.DataFrame, sound: Bools) -> Bools:
+def _assumed(rows: Columns, sound: Bools) -> Bools:
     """Whether the interval of each row, or of its case in another run, is only what such work usually has."""
-    assumed = rows["assumed"].to_numpy(dtype=bool) & sound
-    return (
-        assumed if assumed.all() or not assumed.any() else rows["key"].isin(rows["key"][assumed]).to_numpy()
-    )
+    key, count = rows.numbers("key")
+    of_case = np.zeros(count, dtype=bool)
+    of_case[key[rows["assumed"] & sound]] = True
+    return of_case[key]
 
 
 def chances(
@@ -229,9 +224,7 @@ def _share(claim: Claim, holds: Floats) -> ClaimEffect:
     return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
 
 
-def _exceptions(
-    test: Any, rows: pd.DataFrame, sound: Bools, last: Places, holding: Bools, failing: Bools
-) -> str:
+def _exceptions(test: Any, rows: Columns, sound: Bools, last: Places, holding: Bools, failing: Bools) -> str:
     """Where the fewer of the decided lines are, by the parameter that tells them from the others.
 
     `last`: the place of the last row of each line.
@@ -240,21 +233,21 @@ def _exceptions(
         return ""
     moving = {*test.columns} if isinstance(test, Slope) else {getattr(test, "over", "")}
     moving |= {test.x} if isinstance(test, Knee) else set()
-    named = (*ALIKE, *parameter_names(rows), "intensity")
+    named = (*ALIKE, *rows.parameters, "intensity")
     names = [name for name in named if name not in {*RunKey._fields, *moving}]
     told = holding | failing
     few = (failing if failing.sum() <= holding.sum() else holding)[told]
-    cases = rows.loc[sound, ["key", *names]].drop_duplicates("key").set_index("key").dropna(axis="columns")
-    table = cases.loc[rows["key"].to_numpy()[last[told]]]
+    names = [name for name in names if not rows.missing(name)[sound].any()]
     word = "not" if failing.sum() <= holding.sum() else "only"
-    return f"{word} at {where}" if (where := _where(table, few)) else ""
+    where = _where({name: tuple(rows[name][last[told]].tolist()) for name in names}, few)
+    return f"{word} at {where}" if where else ""
 
 
-def _where(table: pd.DataFrame, few: Bools) -> str:
+def _where(table: Mapping[str, tuple[Any, ...]], few: Bools) -> str:
     """What tells the few from the others: one parameter, else the names of the first; empty of many."""
     columns: dict[tuple[Any, ...], list[str]] = {}
-    for name in table:
-        columns.setdefault(tuple(table[name]), []).append(str(name))
+    for name, of_cases in table.items():
+        columns.setdefault(of_cases, []).append(name)
     named = {" = ".join(names): np.array(values, dtype=object) for values, names in columns.items()}
     for name, values in named.items():
         ours, others = values[few], values[~few]

@@ -36,17 +36,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.judge.columns import Bools, Columns, Floats, Places, Texts
 from bench.judge.comparison_side import case_of, of_run
 from bench.judge.flags import ABOVE_ROOF, SUSPECT
 from bench.judge.tensor_cores import tensor_cores
-from bench.model.roofline import WITHOUT_ROOF, largest_terms, nearest_terms, rows_traffic, terms_columns
+from bench.model.roofline import WITHOUT_ROOF, largest_terms, nearest_terms, terms_columns, traffic
 from bench.model.tile_wave import resident
 from bench.spec import ITEM_BYTE
 from bench.store.schema import FIELDS, RunKey
@@ -54,8 +55,6 @@ from bench.sweep.claims import FACTS, MEASURED
 from bench.sweep.conditions import UNITS, Compare, Condition, Divisible, In, Matching, MultipleOf, conditions
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.device.datasheet import Datasheet
     from bench.judge.frame import DeviceRun
     from bench.model.ceilings import Ceilings
@@ -97,56 +96,51 @@ _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""
 
 
-def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
+def claim_rows(runs: Sequence[DeviceRun]) -> Columns:
     """The timed rows of the runs of one device, those of older files' second visits left out."""
-    import pandas as pd
-
-    rows = pd.concat([_of_run(run) for run in runs], ignore_index=True)
-    rows["key"] = numbered(rows, np.arange(len(rows)), CASE)
-    return _with_categories(rows)  # those of several runs differ
+    rows = Columns.joined([_of_run(run) for run in runs])
+    return rows.changed({"key": rows.numbered(CASE)})
 
 
-def _with_categories(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.astype(dict.fromkeys(rows.select_dtypes(["object", "str"]), "category"))
-
-
-def _of_run(run: DeviceRun) -> pd.DataFrame:
-    import pandas as pd
-
-    timed = (run.columns["visit"] == 0) & (run.columns["median_s"] > 0)
-    columns = [name for name in run.columns if name not in FIELDS or name in {*ASKED, *READ}]
-    frame = _with_categories(run.columns.loc[timed, columns])
-    frame = frame.assign(**{name: each[timed] for name, each in _evidence(run).items()})
-    launch_s, memory_s, compute_s = _terms(frame, run.roof)
-    stated = _stated_terms(frame, run.datasheet)
-    flop, byte = (frame[name].to_numpy(dtype=np.float64) for name in ("flop", "byte"))
+def _of_run(run: DeviceRun) -> Columns:
+    timed = ((run.columns["visit"] == 0) & (run.columns["median_s"] > 0)).to_numpy()
+    names = [name for name in run.columns if name not in FIELDS or name in {*ASKED, *READ}]
+    evidence = {name: each[timed] for name, each in _evidence(run).items()}
+    rows = Columns.of(run.columns[names]).at(timed).changed(evidence)
+    launch_s, memory_s, compute_s = _terms(rows, run.roof)
+    stated = _stated_terms(rows, run.datasheet)
+    flop, byte, median_s = map(rows.floats, ("flop", "byte", "median_s"))
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity = flop / np.where(byte > 0, byte, math.nan)
         read = np.where(np.isfinite(memory_s + compute_s), (memory_s, compute_s), stated)
         ridge = np.where((flop > 0) & (read[1] != 0), intensity * read[0] / read[1], math.nan)
         ridge[(byte > 0) & (read[1] == 0)] = math.inf  # no arithmetic that could limit it
-    cached = _cached(frame)
+    cached = _cached(rows)
     if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
         launch_s = np.nan_to_num(launch_s)
         memory_s, compute_s = stated
         memory_s = np.where(cached, math.nan, memory_s)  # of what a cache serves nothing is known
     # A cache that serves a row is none of these terms.
     terms = np.where(cached, math.nan, (launch_s, memory_s, compute_s))
-    predicted, measured = largest_terms(terms), nearest_terms(frame["median_s"].to_numpy(), terms)
-    agree = pd.Series(measured == predicted, frame.index, dtype=object).where(pd.notna(measured), None)
-    frame = frame.assign(
-        launch_s=launch_s, memory_s=memory_s, compute_s=compute_s, formula_s=_formula_s(frame, run.datasheet),
-        ridge=ridge, intensity=intensity, bound_by=predicted, measured_bound_by=measured,
-        as_predicted=agree, item_byte=frame["dtype"].map(ITEM_BYTE).astype(float),
-        assumed=frame["run_by"] == "assumed", **_roof_errors(frame, run), **_shares(frame, ridge),
-    )  # fmt: skip
+    predicted, measured = largest_terms(terms), nearest_terms(median_s, terms)
+    agree = (measured == predicted).astype(object)
+    agree[~measured.astype(bool)] = None
+    rows = rows.changed({
+        "launch_s": launch_s, "memory_s": memory_s, "compute_s": compute_s,
+        "formula_s": _formula_s(rows, run.datasheet), "ridge": ridge, "intensity": intensity,
+        "bound_by": Texts.of(predicted), "assumed": rows["run_by"].are("assumed"),
+        "item_byte": rows["dtype"].told(lambda dtype: ITEM_BYTE.get(dtype, math.nan)),
+        **_roof_errors(rows, run), **_shares(rows, ridge),
+    })  # fmt: skip
+    unknown = np.zeros(rows.count, dtype=bool)
     if run.imported:
-        frame["above_roof"] |= np.fmax(memory_s, compute_s) > ABOVE_ROOF * frame["median_s"]
-        unknown = _out_of_reach(frame, run)
-        for name in ("measured_bound_by", "as_predicted"):
-            frame[name] = frame[name].astype(object).mask(unknown, None)
-        frame["compute_s"] = frame["compute_s"].mask(unknown)
-    return frame.drop(columns=[name for name in READ if name not in ASKED])
+        quicker = np.fmax(memory_s, compute_s) > ABOVE_ROOF * median_s
+        unknown = _out_of_reach(rows, run)
+        compute_s = np.where(unknown, math.nan, compute_s)
+        rows = rows.changed({"above_roof": rows["above_roof"] | quicker, "compute_s": compute_s})
+    answers = {"measured_bound_by": measured, "as_predicted": agree}
+    rows = rows.changed({name: Texts.of(np.where(unknown, None, each)) for name, each in answers.items()})
+    return Columns({name: rows[name] for name in rows if name not in READ or name in ASKED}, rows.count)
 
 
 def _evidence(run: DeviceRun) -> dict[str, npt.NDArray[Any]]:
@@ -163,12 +157,12 @@ def _evidence(run: DeviceRun) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _stated_terms(rows: pd.DataFrame, sheet: Datasheet | None) -> npt.NDArray[np.float64]:
+def _stated_terms(rows: Columns, sheet: Datasheet | None) -> npt.NDArray[np.float64]:
     """Seconds [2, n] of memory and arithmetic by the datasheet; NaN where it does not say."""
-    terms = np.full((2, len(rows)), math.nan)
+    terms = np.full((2, rows.count), math.nan)
     if sheet is None:
         return terms
-    counts = rows[["byte", "flop"]].to_numpy(dtype=np.float64).T
+    counts = np.stack([rows.floats("byte"), rows.floats("flop")])
     for (arithmetic, dtype), places in _units(rows):
         if arithmetic not in WITHOUT_ROOF:
             rates = (sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(arithmetic, dtype))
@@ -177,67 +171,62 @@ def _stated_terms(rows: pd.DataFrame, sheet: Datasheet | None) -> npt.NDArray[np
     return terms
 
 
-def _units(rows: pd.DataFrame) -> Iterable[tuple[tuple[str, str], npt.NDArray[np.intp]]]:
+def _units(rows: Columns) -> Iterator[tuple[tuple[str, str], Places]]:
     """(arithmetic, data type) -> the places of the rows that have them."""
-    found: dict[Any, Any] = rows.groupby(["arithmetic", "dtype"], observed=True).indices
-    return found.items()
+    unit = rows.numbered(["arithmetic", "dtype"])
+    for number in np.unique(unit):
+        places = np.flatnonzero(unit == number)
+        arithmetic, dtype = (rows[name][places[:1]].tolist()[0] for name in ("arithmetic", "dtype"))
+        yield (arithmetic, dtype), places
 
 
-def _cached(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _cached(rows: Columns) -> Bools:
     """Whether launches find some of their data in the last-level cache."""
-    warm = (rows["cache"] == "warm") & ~rows["flushed"].astype("boolean").fillna(False).astype(bool)
-    ring = rows["ring_byte"].astype(float)
-    held = ring.where(ring > 0, rows["byte"]) / rows["cache_byte"].clip(lower=1)
-    return (warm & (resident(held, 1.0) > 0)).to_numpy()
+    flushed = rows["flushed"]
+    warm = rows["cache"].are("warm") & ~(flushed.are(True) if isinstance(flushed, Texts) else flushed)
+    ring = rows.floats("ring_byte")
+    held = np.where(ring > 0, ring, rows["byte"]) / np.maximum(rows["cache_byte"], 1)
+    return np.asarray(warm & (resident(held, 1.0) > 0))
 
 
-def _out_of_reach(rows: pd.DataFrame, run: DeviceRun) -> pd.Series:
+def _out_of_reach(rows: Columns, run: DeviceRun) -> Bools:
     """Whether arithmetic may bound each of the rows, by a peak of the datasheet that the card does not reach.
 
     That is one of a card without power of its own, or one that no product of the run comes near. Convolutions
     do not tell: some algorithms do less arithmetic than is counted.
     """
-    bounded = ~(rows["intensity"] <= FLAT * rows["ridge"])
+    bounded: Bools = ~(rows["intensity"] <= FLAT * rows["ridge"])
     if run.datasheet is not None and (run.datasheet.power_w or math.inf) <= SLOT_W:
         return bounded
-    share = (rows["compute_s"] / rows["median_s"]).where(bounded & rows["operator"].isin(PRODUCTS))
-    of_unit = share.groupby([rows["arithmetic"], rows["dtype"]]).transform("max")
-    return bounded & (of_unit < 1 / NEAR_PEAK)
+    telling = bounded & rows["operator"].told(PRODUCTS.__contains__)
+    share = np.where(telling, rows["compute_s"] / rows["median_s"], math.nan)
+    reached = np.full(rows.count, math.nan)
+    for _, places in _units(rows):
+        reached[places] = np.fmax.reduce(share[places])
+    return bounded & (reached < 1 / NEAR_PEAK)
 
 
-def numbered(rows: pd.DataFrame, at: npt.NDArray[np.intp], names: Iterable[str]) -> npt.NDArray[np.intp]:
-    """The number, for each of the rows at these places, of those that agree with it in all these columns.
-
-    Numbers ascend in the order in which they occur first.
-    """
-    import pandas as pd
-
-    numbers = np.zeros(len(at), dtype=np.intp)
-    for name in names:
-        values = rows[name]
-        coded = values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) else values
-        each = coded.to_numpy()[at]
-        if len(each) and (each != each[0]).any():
-            of_column, distinct = pd.factorize(each, use_na_sentinel=False)
-            numbers = pd.factorize(numbers * len(distinct) + of_column)[0]
-    return numbers
-
-
-def _terms(rows: pd.DataFrame, roof: Callable[[str], Ceilings]) -> npt.NDArray[np.float64]:
+def _terms(rows: Columns, roof: Callable[[str], Ceilings]) -> npt.NDArray[np.float64]:
     """`row_terms` [3, n] of the rows of a run, each under its condition."""
-    terms = np.full((3, len(rows)), math.nan)
-    byte, share = rows_traffic(rows)
-    for condition in rows["condition"].unique():
-        here = (rows["condition"] == condition).to_numpy()
-        flop, arithmetic, dtype = (rows.loc[here, name] for name in ("flop", "arithmetic", "dtype"))
-        terms[:, here] = terms_columns(flop, byte[here], share[here], arithmetic, dtype, roof(condition))
+    terms = np.full((3, rows.count), math.nan)
+    written = rows.floats("moved_written")
+    written = np.where(np.isnan(written), rows["byte_written"], written)
+    again = np.nan_to_num(rows.floats("byte_again"))
+    byte, share = traffic(rows["byte_moved"], again, written, rows["cache_byte"])
+    condition = rows["condition"]
+    for number, of in enumerate(condition.distinct):
+        here = condition.numbers == number
+        arithmetic, dtype = (rows[name][here].objects() for name in ("arithmetic", "dtype"))
+        terms[:, here] = terms_columns(
+            rows["flop"][here], byte[here], share[here], arithmetic, dtype, roof(of)
+        )
     return terms
 
 
-def _roof_errors(rows: pd.DataFrame, run: DeviceRun) -> dict[str, Any]:
+def _roof_errors(rows: Columns, run: DeviceRun) -> dict[str, Any]:
     """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
-        return dict.fromkeys(ROOF_ERRORS, 0.0)
+        return dict.fromkeys(ROOF_ERRORS, np.zeros(rows.count))
     slowest, seen, quickest = (
         _terms(rows, roof)[1:]
         for roof in (lambda of: run.roof(of).slowest, run.roof, lambda of: run.roof(of).quickest)
@@ -247,49 +236,42 @@ def _roof_errors(rows: pd.DataFrame, run: DeviceRun) -> dict[str, Any]:
     return dict(zip(ROOF_ERRORS, (down[0], up[0], down[1], up[1]), strict=True))
 
 
-def _shares(rows: pd.DataFrame, ridge: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+def _shares(rows: Columns, ridge: Floats) -> dict[str, Floats]:
     """Shares of the classes into which a row's time is divided; NaN if it is not."""
-    contraction, *others = (rows[name].to_numpy(dtype=np.float64) for name in CLASSES_S)
-    beside = rows["byte_beside"].astype(float).fillna(0.0).to_numpy()
+    contraction, *others = map(rows.floats, CLASSES_S)
+    beside = np.nan_to_num(rows.floats("byte_beside"))
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = 1 - contraction / (contraction + sum(others))
-        slack = rows["flop"].to_numpy() / (rows["byte_moved"].to_numpy() - beside) < ridge
+        slack = rows["flop"] / (rows["byte_moved"] - beside) < ridge
     return {"rest_share": rest, "below_ridge_share": np.where(slack & ~np.isnan(rest), 1.0, rest)}
 
 
-def _formula_s(rows: pd.DataFrame, sheet: Datasheet | None) -> npt.NDArray[np.float64]:
-    per_clock = np.full(len(rows), math.nan)
+def _formula_s(rows: Columns, sheet: Datasheet | None) -> Floats:
+    per_clock = np.full(rows.count, math.nan)
     for of, places in _units(rows):
         per_clock[places] = (sheet and sheet.flop_per_clock_per_sm(*of)) or math.nan
-    clock_hz = rows["sm_clock_hz"].astype(float)
-    return np.asarray(rows["flop"] / (per_clock * rows["sm_count"] * clock_hz.where(clock_hz > 0)))
+    clock_hz = rows.floats("sm_clock_hz")
+    return np.asarray(
+        rows["flop"] / (per_clock * rows["sm_count"] * np.where(clock_hz > 0, clock_hz, math.nan))
+    )
 
 
-def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
+def case_rows(cases: Iterable[Case], sm_count: int) -> Columns:
     """Cases that were perhaps never measured, as far as selections can be evaluated on them."""
     import pandas as pd
 
-    return pd.DataFrame(case_columns(cases, sm_count))
-
-
-def case_columns(cases: Iterable[Case], sm_count: int) -> dict[str, npt.NDArray[Any]]:
-    """The columns of `case_rows`, by name."""
     cases = list(cases)
     facts = [_problem_columns(case.problem) for case in cases]
     names = dict.fromkeys(name for each in facts for name in each)
-    return {name: _array([each.get(name, math.nan) for each in facts]) for name in names} | {
-        "key": _array([case.key for case in cases]),
-        "implementation": _array([case.implementation for case in cases]),
-        "cache": _array([case.cache for case in cases]),
-        "threads_asked": _array([case.threads for case in cases]),
-        "byte_moved": _array([case.problem.byte_moved(case.implementation) for case in cases]),
-        "sm_count": np.full(len(cases), sm_count),
+    columns = {name: [each.get(name, math.nan) for each in facts] for name in names} | {
+        "key": [case.key for case in cases],
+        "implementation": [case.implementation for case in cases],
+        "cache": [case.cache for case in cases],
+        "threads_asked": [case.threads for case in cases],
+        "byte_moved": [case.problem.byte_moved(case.implementation) for case in cases],
+        "sm_count": [sm_count] * len(cases),
     }
-
-
-def _array(values: list[Any]) -> npt.NDArray[Any]:
-    text = any(isinstance(value, str) for value in values)
-    return np.array(values, dtype=object if text else None)
+    return Columns.of(pd.DataFrame(columns, range(len(cases))))
 
 
 @cache  # several cases, and the sweeps of several devices, solve the same problem
@@ -301,34 +283,30 @@ def _problem_columns(problem: Problem) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows that a selection names. What is not known of a case (`UNKNOWN`) rules none out."""
-    if not len(rows) or not select:
-        return rows
-    keep = holds(rows, select)
-    return rows if keep.all() else rows[keep]
-
-
-def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Whether a selection names each of the rows."""
-    keep = np.ones(len(rows), dtype=bool)
+def holds(rows: Columns, select: Mapping[str, Any]) -> Bools:
+    """Whether a selection names each of the rows. What is not known of a case (`UNKNOWN`) rules none out."""
+    keep = np.ones(rows.count, dtype=bool)
     for column, value in select.items():
         for condition in conditions(value):
             keep &= _holds(rows, column, condition)
     return keep
 
 
-def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
+def _holds(rows: Columns, column: str, condition: Condition) -> Bools:
     unit = condition.unit if isinstance(condition, Compare) else ""
     there = "kernels" if column == "tensor_cores" else column
     if there not in rows or (unit and _UNITS[unit] not in rows):
-        return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
-    values = _tensor_cores(rows) if column == "tensor_cores" else rows[column]
+        return np.full(rows.count, column in UNKNOWN or unit in UNKNOWN)
+    values = rows[there]
     held: Any
-    if isinstance(condition, In):
-        held = values.isin(condition.values)
+    if isinstance(condition, In) and column == "tensor_cores":
+        held = values.told(lambda kernels: tensor_cores(kernels) in condition.values)
+    elif isinstance(condition, In) and isinstance(values, Texts):
+        held = values.told(condition.values.__contains__)
+    elif isinstance(condition, In):
+        held = np.logical_or.reduce([values == each for each in condition.values])
     elif isinstance(condition, Matching):
-        held = values.astype(object).fillna("").map(re.compile(condition.pattern).search).notna()
+        held = values.told(lambda text: re.search(condition.pattern, text) is not None, "")
     elif isinstance(condition, Compare):
         held = condition.compare(values, condition.bar * (rows[_UNITS[unit]] if unit else 1.0))
     elif isinstance(condition, MultipleOf):
@@ -337,15 +315,7 @@ def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray
         divisor: Any = condition.divisor
         if condition.in_bytes:
             divisor = np.maximum(1, condition.divisor // rows["item_byte"])
-        held = values.notna() & ((values % divisor == 0) == condition.wanted)
+        held = ~np.isnan(values) & ((values % divisor == 0) == condition.wanted)
     else:
         held = values == condition.per_sm * rows["sm_count"] + condition.plus
     return np.asarray(held, dtype=bool)
-
-
-def _tensor_cores(rows: pd.DataFrame) -> pd.Series:
-    """The answer of each row, as few claims ask for it."""
-    import pandas as pd
-
-    named = rows[["kernels", "implementation", "dtype"]].astype(object).fillna("")
-    return pd.Series(list(map(tensor_cores, named.itertuples(index=False))), rows.index, dtype=object)

@@ -14,21 +14,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.errors import UserError
-from bench.judge.claim_rows import FLAT, ROOF_ERRORS, holds, numbered
-from bench.judge.frame import parameter_names
+from bench.judge.claim_rows import FLAT, ROOF_ERRORS, holds
+from bench.judge.columns import Bools, Columns, Floats, Places
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
 from bench.store.schema import RunKey
 from bench.sweep.claims import Bound, Claim, Jumps, Knee, Pair, Ratio, Share, Slope, Spread
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALIKE = (*RunKey._fields, "implementation", "cache", "threads_asked", "dtype")
 """Columns, in addition to the parameters, in which compared rows agree, unless the test itself names them."""
@@ -40,9 +37,6 @@ STEEP = 2.0
 """Times the ridge from which arithmetic is taken to be the only limit."""
 NORMAL = 1.959964
 """Standard deviations of the normal distribution within which 95 % lie."""
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]
-"""Places of rows in their frame."""
 
 
 class Seen(NamedTuple):
@@ -69,12 +63,13 @@ class Seen(NamedTuple):
         return np.split(values[self.rows], np.cumsum(self.counts)[:-1]) if len(self.counts) else []
 
 
-def observed(name: str, test: Any, rows: pd.DataFrame, at: Places) -> Seen:
+def observed(name: str, test: Any, rows: Columns, at: Places) -> Seen:
     """The observations of a test, by its name, among the rows at these places, whose times count."""
     needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
     if counts_memory(test) and "peak_byte" in rows:
-        at, rows = at[_numbers(rows, "peak_byte")[at] > 0], rows.assign(run_half=0.0)
+        at = at[rows.floats("peak_byte")[at] > 0]
+        rows = rows.changed({"run_half": np.zeros(rows.count)})
     if not len(at) or any(column not in rows for column in needed):
         return _seen([])
     found = _TESTS[name](rows, at, test)
@@ -86,9 +81,7 @@ def observed(name: str, test: Any, rows: pd.DataFrame, at: Places) -> Seen:
     return Seen(*(each[of_rows if name == "rows" else known] for name, each in seen._asdict().items()))
 
 
-def both_sides(
-    claim: Claim, rows: pd.DataFrame, sound: npt.NDArray[np.bool_] | None = None
-) -> tuple[Seen, Seen]:
+def both_sides(claim: Claim, rows: Columns, sound: Bools | None = None) -> tuple[Seen, Seen]:
     """(observations of a claim's test, those of the ratio that it is `less`) among rows whose times count."""
     name, test = claim.test
     held = holds(rows, claim.where)
@@ -106,10 +99,6 @@ def cluster_count(test: Any, seen: Seen, against: Seen) -> int:
     """How many clusters an effect would rest on: with `less`, the fewer of the two ratios'."""
     counts = [len(np.unique(each.cluster)) for each in (seen, against)]
     return min(counts) if getattr(test, "less", None) is not None else counts[0]
-
-
-def _numbers(rows: pd.DataFrame, name: str) -> Floats:
-    return rows[name].to_numpy(dtype=np.float64)
 
 
 def _seen(
@@ -150,101 +139,124 @@ def _of_lines(found: Iterable[_Line]) -> Seen:
     return _seen(value, half, clusters, np.concatenate(rows), [len(each) for each in rows], down, up)
 
 
-def _lines(rows: pd.DataFrame, at: Places, moving: Collection[str]) -> Iterator[tuple[int, Places]]:
+def _lines(rows: Columns, at: Places, moving: Collection[str]) -> Iterator[tuple[int, Places]]:
     """(cluster, places) of two rows or more that are alike in all but these columns."""
-    columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    line = numbered(rows, at, columns)
+    columns = [name for name in (*ALIKE, *rows.parameters) if name not in moving]
+    line = rows.numbered(columns, at)
     # Without the run: several runs of a line are one cluster.
-    cluster = numbered(rows, at, [name for name in columns if name not in RunKey._fields])
-    order = np.argsort(line, kind="stable")
-    order = order[np.bincount(line)[line[order]] > 1]  # of sizes drawn at random most have no others beside
-    for places in np.split(order, np.flatnonzero(np.diff(line[order])) + 1) if len(order) else ():
+    cluster = rows.numbered([name for name in columns if name not in RunKey._fields], at)
+    several = np.flatnonzero(np.bincount(line)[line] > 1)  # of sizes drawn at random most are alone
+    for places in _groups(several, line):
         yield int(cluster[places[0]]), at[places]
 
 
-def _ratio(rows: pd.DataFrame, at: Places, test: Ratio) -> Seen:
-    import pandas as pd
-
+def _ratio(rows: Columns, at: Places, test: Ratio) -> Seen:
     pairing = test.pairing
     moving = {*test.of, *test.to, *pairing.columns}
-    alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
     of, to = holds(rows, test.of), holds(rows, test.to)
     at = at[(of | to)[at]]
     if not (of[at].any() and to[at].any()):
         return _seen([])
-    every = pd.DataFrame({"alike": numbered(rows, at, alike), "place": at})
-    for column in pairing.columns:
-        every[column] = rows[column].to_numpy()[at]
-    above, below = every[of[at]], every[to[at]]
-    by = ["alike"]
-    if pairing.how in ("times", "swap"):
-        by += pairing.columns
-    if pairing.how == "times":
-        below = below.assign(**{column: below[column] * pairing.factor for column in pairing.columns})
-    if pairing.how == "swap":
-        one, other = pairing.columns
-        above = above[above[one] > above[other]]  # the other of each two is the same pair
-        below = below.rename(columns={one: other, other: one})
+    alike = np.zeros(rows.count, dtype=np.intp)
+    alike[at] = rows.numbered([name for name in (*ALIKE, *rows.parameters) if name not in moving], at)
+    above, below = at[of[at]], at[to[at]]
     if pairing.how == "within":
-        pairs = _within(above, below, pairing)
+        first, second = _within(rows, alike, above, below, pairing)
     elif pairing.how == "nearest":
         if (of & to)[at].any():
             raise UserError("a claim pairs what is nearest: give `of` and `to` that no row is in both of")
-        pairs = _nearest(above, below, pairing.columns[0])
+        first, second = _nearest(rows.floats(pairing.columns[0]), alike, above, below)
     else:
-        pairs = above.merge(below, on=by, suffixes=("", "_to"))
-    key = rows["key"].to_numpy()
-    pairs = pairs[key[pairs["place"]] != key[pairs["place_to"]]]
-    first, second = pairs["place"].to_numpy(), pairs["place_to"].to_numpy()
-    y, half = _numbers(rows, test.y), _numbers(rows, "run_half")
-    per = _numbers(rows, test.per) if test.per else np.ones(len(rows))
+        first, second = _equal(rows, alike, above, below, pairing)
+    key, _ = rows.numbers("key")
+    others = key[first] != key[second]
+    first, second = first[others], second[others]
+    y, half = rows.floats(test.y), rows.floats("run_half")
+    per = rows.floats(test.per) if test.per else np.ones(rows.count)
     both = np.stack([first, second], axis=1).ravel()
     value = np.log(y[first] / per[first]) - np.log(y[second] / per[second])
-    return _seen(value, half[first], numbered(rows, second, ["key"]), both, 2, half_to=half[second])
+    return _seen(value, half[first], rows.numbered(["key"], second), both, 2, half_to=half[second])
 
 
-def _nearest(above: pd.DataFrame, below: pd.DataFrame, column: str) -> pd.DataFrame:
+def _equal(
+    rows: Columns, alike: Places, above: Places, below: Places, pairing: Pair
+) -> tuple[Places, Places]:
+    """The pairs of rows that are alike, and as the pairing says by its columns."""
+    theirs = pairing.columns
+    if pairing.how == "swap":
+        one, other = (rows[name] for name in pairing.columns)
+        above = above[one[above] > other[above]]  # the other of each two is the same pair
+        theirs = theirs[::-1]
+    ours, others = alike[above], alike[below]
+    for our, their in zip(pairing.columns, theirs, strict=True):
+        values = np.concatenate([rows[our][above], rows[their][below] * pairing.factor])
+        number = np.unique(values, return_inverse=True)[1]
+        ours, others = (
+            each * len(values) + of
+            for each, of in ((ours, number[: len(above)]), (others, number[len(above) :]))
+        )
+    first, second = _matched(ours, others)
+    return above[first], below[second]
+
+
+def _matched(above: Places, below: Places) -> tuple[Places, Places]:
+    """The places of the equal numbers of both, those of the first in their order."""
+    order = np.argsort(below, kind="stable")
+    begin, end = (np.searchsorted(below[order], above, side) for side in ("left", "right"))
+    count = end - begin
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(np.arange(len(above)), count), order[np.repeat(begin, count) + within]
+
+
+def _nearest(values: Floats, alike: Places, above: Places, below: Places) -> tuple[Places, Places]:
     """Each row above with those below whose value is nearest, as a ratio; no row may be on both sides.
 
     Of each line only the values next below and next above are looked at: a line may have thousands.
     """
-    import pandas as pd
+    distinct, rank = np.unique(values[np.append(above, below)], return_inverse=True)
+    number = alike[np.append(above, below)] * len(distinct) + rank  # ascends with the value in each line
+    ours, others = number[: len(above)], number[len(above) :]
+    there = np.unique(others)
+    next_above = np.searchsorted(there, ours)
+    near = there[np.stack([next_above - 1, next_above]).clip(0, len(there) - 1)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.abs(np.log(distinct[near % len(distinct)]) - np.log(values[above]))
+    far[near // len(distinct) != alike[above]] = math.nan
+    is_near = far <= np.fmin(*far) * (1 + 1e-9)
+    is_near[1] &= ~is_near[0] | (near[0] != near[1])
+    row, side = np.nonzero(is_near.T)
+    first, second = _matched(near[side, row], others)
+    return above[row[first]], below[second]
 
-    of, to = (side[["alike", column]].drop_duplicates().sort_values(column) for side in (above, below))
-    to = to.assign(**{f"{column}_to": to[column]})
-    sides = [pd.merge_asof(of, to, on=column, by="alike", direction=way) for way in ("backward", "forward")]
-    near = pd.concat(sides).dropna().drop_duplicates()
-    far = (np.log(near[column]) - np.log(near[f"{column}_to"])).abs()
-    near = near[far <= far.groupby([near["alike"], near[column]]).transform("min") * (1 + 1e-9)]
-    below = below[["alike", column, "place"]].add_suffix("_to")
-    pairs = above.merge(near, on=["alike", column])
-    return pairs.merge(
-        below, left_on=["alike", f"{column}_to"], right_on=["alike_to", f"{column}_to"], suffixes=("", "_to")
-    )
 
-
-def _within(above: pd.DataFrame, below: pd.DataFrame, pairing: Pair) -> pd.DataFrame:
+def _within(
+    rows: Columns, alike: Places, above: Places, below: Places, pairing: Pair
+) -> tuple[Places, Places]:
     """Each row above with the nearest one below: the least of the largest difference of all columns."""
-    import pandas as pd
     from scipy.spatial import cKDTree
 
-    columns = list(pairing.columns)
-    above, below = (side[(side[columns] > 0).all(axis=1)] for side in (above, below))
+    sizes = np.stack([rows.floats(name) for name in pairing.columns], axis=1)
+    above, below = (side[(sizes[side] > 0).all(axis=1)] for side in (above, below))
     reach = math.log(pairing.factor) * (1 + 1e-9)
-    others = dict(list(below.groupby("alike")))
-    parts: list[pd.DataFrame] = [above.iloc[:0].assign(place_to=0)]
-    for alike, ours in above.groupby("alike"):
-        if (near := others.get(alike)) is not None:
-            tree = cKDTree(np.log(near[columns].to_numpy(float)))
-            far, which = tree.query(np.log(ours[columns].to_numpy(float)), p=math.inf)
-            near_by = ours.assign(place_to=near["place"].to_numpy()[which])
-            parts.append(near_by.iloc[np.flatnonzero(far <= reach)])
-    return pd.concat(parts)
+    others = {int(alike[places[0]]): places for places in _groups(below, alike)}
+    pairs = [(above[:0], below[:0])]
+    for ours in _groups(above, alike):
+        if (near := others.get(int(alike[ours[0]]))) is not None:
+            far, which = cKDTree(np.log(sizes[near])).query(np.log(sizes[ours]), p=math.inf)
+            pairs.append((ours[far <= reach], near[which][far <= reach]))
+    first, second = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    return first, second
 
 
-def _slope(rows: pd.DataFrame, at: Places, test: Slope) -> Iterator[_Line]:
-    of, along = _numbers(rows, test.of), _numbers(rows, test.columns[0])
-    halves = _numbers(rows, "run_half")
+def _groups(places: Places, number: Places) -> list[Places]:
+    """The places that have each number, in its order."""
+    order = places[np.argsort(number[places], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []
+
+
+def _slope(rows: Columns, at: Places, test: Slope) -> Iterator[_Line]:
+    of, along = rows.floats(test.of), rows.floats(test.columns[0])
+    halves = rows.floats("run_half")
     for cluster, line in _lines(rows, at[of[at] > 0], test.columns):
         if along[line].max() >= SPAN * along[line].min():
             x, y = np.log(along[line]), np.log(of[line])
@@ -258,15 +270,12 @@ def _slope(rows: pd.DataFrame, at: Places, test: Slope) -> Iterator[_Line]:
             yield _Line(exponent, half, cluster, line)
 
 
-def _spread(rows: pd.DataFrame, at: Places, test: Spread) -> Iterator[_Line]:
-    import pandas as pd
-
-    log_s, half = np.log(_numbers(rows, "median_s")), _numbers(rows, "run_half")
-    over = np.zeros(len(rows), dtype=np.intp)
-    over[at] = numbered(rows, at, [test.over])
-    alike = numbered(rows, at, [name for name in ALIKE if name not in (*RunKey._fields, test.over)])
-    values = np.zeros(len(rows), dtype=np.intp)
-    values[at] = pd.Series(over[at]).groupby(alike).transform("nunique")
+def _spread(rows: Columns, at: Places, test: Spread) -> Iterator[_Line]:
+    log_s, half = np.log(rows.floats("median_s")), rows.floats("run_half")
+    over, count = rows.numbers(test.over)
+    alike = rows.numbered([name for name in ALIKE if name not in (*RunKey._fields, test.over)], at)
+    values = np.zeros(rows.count, dtype=np.intp)
+    values[at] = np.bincount(np.unique(alike * count + over[at]) // count)[alike]
     for cluster, line in _lines(rows, at, {test.over}):
         ranked = line[np.argsort(log_s[line], kind="stable")]
         best = ranked[np.sort(np.unique(over[ranked], return_index=True)[1])]
@@ -290,30 +299,26 @@ def _chance(logs: Floats, half: Floats) -> float:
     return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
-def _bound(rows: pd.DataFrame, at: Places, test: Bound) -> Seen:
-    term_s = _numbers(rows, f"{test.by}_s")
+def _bound(rows: Columns, at: Places, test: Bound) -> Seen:
+    term_s = rows.floats(f"{test.by}_s")
     at = at[term_s[at] > 0]
     # A formula has no interval of its own. Roofs are visited at other times than rows, and move with the run.
     names = [f"{test.by}_{side}" for side in ("down", "up")]
-    down, up = (
-        np.hypot(_numbers(rows, name)[at] if name in rows else 0.0, _numbers(rows, "shared")[at])
-        for name in names
-    )
-    value = np.log(_numbers(rows, "median_s")[at] / term_s[at])
-    return _seen(value, _numbers(rows, "run_half")[at], numbered(rows, at, ["key"]), at, 1, down, up)
+    down, up = (np.hypot(rows[name][at] if name in rows else 0.0, rows["shared"][at]) for name in names)
+    value = np.log(rows.floats("median_s")[at] / term_s[at])
+    return _seen(value, rows.floats("run_half")[at], rows.numbers("key")[0][at], at, 1, down, up)
 
 
-def _jumps(rows: pd.DataFrame, at: Places, test: Jumps) -> Iterator[_Line]:
-    log_s, half, x = np.log(_numbers(rows, "median_s")), _numbers(rows, "run_half"), _numbers(rows, test.x)
+def _jumps(rows: Columns, at: Places, test: Jumps) -> Iterator[_Line]:
+    log_s, half, x = np.log(rows.floats("median_s")), rows.floats("run_half"), rows.floats(test.x)
 
     def over(above: int, below: int, cluster: Hashable, of: Places) -> _Line:
         return _Line(log_s[above] - log_s[below], math.hypot(half[above], half[below]), cluster, of)
 
-    needed = rows[sorted({"implementation", test.x, "m", "n", "sm_count"} & {*rows})]
     for cluster, line in _lines(rows, at, {test.x}):
         line = line[np.unique(x[line], return_index=True)[1]]
         parts: dict[int, list[int]] = defaultdict(list)
-        for column, place in zip(_columns(needed.iloc[line], test), line.tolist(), strict=False):
+        for column, place in zip(_columns(rows, line, test), line.tolist(), strict=False):
             parts[column].append(place)
         if test.of == "within":
             for column, part in parts.items():
@@ -326,29 +331,30 @@ def _jumps(rows: pd.DataFrame, at: Places, test: Jumps) -> Iterator[_Line]:
                     yield over(following[0], part[-1], (cluster, after), edge)
 
 
-def _columns(line: pd.DataFrame, test: Jumps) -> list[int]:
+def _columns(rows: Columns, line: Places, test: Jumps) -> list[int]:
     """Number of the column of tiles, or of the wave, that each row is in; none if their tile is not known."""
+    along = rows[test.x][line].tolist()
     if isinstance(test.every, int):
-        return [math.ceil(x / test.every) for x in line[test.x]]
-    if (tile := forced_tile(line["implementation"].iloc[0])) is None:
+        return [math.ceil(x / test.every) for x in along]
+    if (tile := forced_tile(rows["implementation"][line[:1]].tolist()[0])) is None:
         return []
     if test.every == "wave":
-        sizes = zip(line["m"], line["n"], line["sm_count"], strict=True)
+        sizes = zip(*(rows[name][line].tolist() for name in ("m", "n", "sm_count")), strict=True)
         return [waves(tiles(int(m), int(n), *tile), int(sms)) for m, n, sms in sizes]
-    return [math.ceil(x / tile["mn".index(test.x)]) for x in line[test.x]]
+    return [math.ceil(x / tile["mn".index(test.x)]) for x in along]
 
 
-def _knee(rows: pd.DataFrame, at: Places, test: Knee) -> Iterator[_Line]:
-    x, seconds, half, shared = (_numbers(rows, name) for name in (test.x, "median_s", "run_half", "shared"))
+def _knee(rows: Columns, at: Places, test: Knee) -> Iterator[_Line]:
+    x, seconds, half, shared = map(rows.floats, (test.x, "median_s", "run_half", "shared"))
     for cluster, line in _lines(rows, at, {test.x}):
-        ridge = float(rows["ridge"].iloc[line].median())
+        ridge = _median(rows["ridge"][line])
         flat, steep = line[x[line] <= FLAT * ridge], line[x[line] >= STEEP * ridge]
         if len(flat) > 1 and len(steep) > 1:
             knee = np.median(seconds[flat]) / np.median(seconds[steep] / x[steep])
             # The run may have had slow memory, and not slow arithmetic.
             down = up = math.hypot(shared[flat].max(), shared[steep].max())
             if isinstance(test.to, str):  # slower memory moves the ridge up, slower arithmetic down
-                of = rows[[*ROOF_ERRORS]].iloc[line].median()
+                of = {name: _median(rows[name][line]) for name in ROOF_ERRORS}
                 down = math.hypot(down, of["memory_down"], of["compute_up"])
                 up = math.hypot(up, of["memory_up"], of["compute_down"])
             where = ridge if isinstance(test.to, str) else test.to
@@ -356,8 +362,14 @@ def _knee(rows: pd.DataFrame, at: Places, test: Knee) -> Iterator[_Line]:
             yield _Line(math.log(knee / where), own, cluster, np.append(flat, steep), down, up)
 
 
-def _share(rows: pd.DataFrame, at: Places, test: Share) -> Seen:
-    return _seen(holds(rows, test.of)[at], 0.0, numbered(rows, at, ["key"]), at)
+def _median(values: Floats) -> float:
+    """That of those that are known; NaN if none is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _share(rows: Columns, at: Places, test: Share) -> Seen:
+    return _seen(holds(rows, test.of)[at], 0.0, rows.numbers("key")[0][at], at)
 
 
 _TESTS: Mapping[str, Callable[[Any, Places, Any], Seen | Iterator[_Line]]] = {

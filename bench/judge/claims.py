@@ -19,18 +19,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 from bench.case_name import case_key
 from bench.judge.claim_lines import ClaimEffect, effect
 from bench.judge.claim_rows import CASE, case_rows, claim_rows, holds
 from bench.judge.claim_tests import both_sides, cluster_count, counts_memory
+from bench.judge.columns import Bools, Columns
 from bench.sweep.claims import Bound, Claim, Knee, Ratio, Share
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.judge.frame import DeviceRun
     from bench.sweep.load import Case
 
@@ -96,21 +94,19 @@ def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[Judge
     rows = claim_rows(runs)
     judged = []
     for each in declared:
-        of_sweep = rows[rows["sweep"].isin(each.rows)].reset_index(drop=True)
+        of_sweep = rows.at(rows["sweep"].told(each.rows.__contains__))
         judged += [_judged(claim, each, of_sweep, runs) for claim in each.claims]
     return [each for each in judged if each is not None]
 
 
-def _judged(
-    claim: Claim, declared: Declared, rows: pd.DataFrame, runs: Sequence[DeviceRun]
-) -> JudgedClaim | None:
+def _judged(claim: Claim, declared: Declared, rows: Columns, runs: Sequence[DeviceRun]) -> JudgedClaim | None:
     """The verdict on a claim by the timed rows of its sweep; None if it is not expected of its source."""
     test = claim.test[1]
-    sound = ~rows["suspect"].to_numpy(dtype=bool)
+    sound = ~rows["suspect"]
     if counts_memory(test):
-        sound = np.full(len(rows), True)  # whatever made a time doubtful, memory was counted
+        sound = np.full(rows.count, True)  # whatever made a time doubtful, memory was counted
     elif isinstance(test, Bound | Knee | Share):
-        sound &= ~rows["above_roof"].to_numpy(dtype=bool)
+        sound &= ~rows["above_roof"]
     other = _other_device(claim, runs[0])
     suspect = int((_wanted(rows, claim) & ~sound).sum()) if not (other or sound.all()) else 0
 
@@ -144,7 +140,7 @@ def _word(of: ClaimEffect) -> Verdict:
     return "CONTRADICTED" if of.failing > of.holding else "PARTLY"
 
 
-def _wanted(rows: pd.DataFrame, claim: Claim) -> npt.NDArray[np.bool_]:
+def _wanted(rows: Columns, claim: Claim) -> Bools:
     """Whether each of the rows, or cases, can take part in the test."""
     wanted = holds(rows, claim.where)
     if not isinstance(claim.test[1], Ratio):
@@ -170,7 +166,7 @@ def _device(run: DeviceRun) -> tuple[Literal["cpu", "cuda"], tuple[int, int] | N
     return kind, run.datasheet.capability if run.datasheet else None
 
 
-def _missing(claim: Claim, declared: Declared, rows: pd.DataFrame, run: DeviceRun) -> tuple[str, str]:
+def _missing(claim: Claim, declared: Declared, rows: Columns, run: DeviceRun) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     if not declared.cases:
         there = _wanted(rows, claim).any()
@@ -181,7 +177,7 @@ def _missing(claim: Claim, declared: Declared, rows: pd.DataFrame, run: DeviceRu
     able = [case for case, refusal in zip(cases, refusals, strict=True) if not refusal]
     if not able:
         return refusals[0] if refusals else "the sweep has no such case on this device", ""
-    timed = {case_key(*of) for of in zip(*(rows[name] for name in CASE), strict=True)}
+    timed = {case_key(*of) for of in zip(*(rows[name].tolist() for name in CASE), strict=True)}
     without = [case for case in able if case.key not in timed]
     such = f", such as {without[0].name}" if without else ""
     return "", f"{len(without)} of {len(able)} cases have no time{such}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 Answer = Literal["used", "unused", "unknown"]
 
@@ -40,12 +40,9 @@ NAMES: tuple[tuple[str, Answer], ...] = (
 """Patterns, and what a name that has one says; the first counts. Mangled names hold the same text."""
 
 
-def tensor_cores(row: Any) -> Answer:
-    """`used` if one of the row's kernels did, `unused` if it is known of each that it did not.
-
-    `row` is a Measurement, or a row of a DataFrame.
-    """
-    answers = [_answer(kernel.split(" grid ")[0]) for kernel in (row.kernels or "?").split("; ")]
+def tensor_cores(kernels: str | None) -> Answer:
+    """`used` if one of a row's kernels did, `unused` if it is known of each that it did not."""
+    answers = [_answer(kernel.split(" grid ")[0]) for kernel in (kernels or "?").split("; ")]
     if "used" in answers:
         return "used"
     return "unused" if set(answers) == {"unused"} else "unknown"

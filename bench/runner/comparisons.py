@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from bench.errors import UserError
-from bench.judge.claim_rows import ERRORS, case_columns, holds, selected
+from bench.judge.claim_rows import ERRORS, case_rows, holds
 from bench.judge.claim_tests import observed
+from bench.judge.columns import Columns, Places, Texts
 from bench.model.roofline import LINK, WITHOUT_ROOF, datasheet_s
 from bench.runner.limits import impossible
 from bench.store.schema import RunKey
 from bench.sweep.claims import SHARES, Claim, Ratio
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.device.datasheet import Datasheet
     from bench.device.detect import Device
     from bench.spec import DeviceKind, Problem
@@ -97,24 +96,24 @@ def cases_of_suite(suite: LoadedSuite, device: Device) -> list[Case]:
     rows = {each.name: expected_rows(each.cases, device) for each in suite.loaded if each.name in needed}
     for entry, names, place in applicable:
         every = [each for each in suite.loaded if each.name in names]
-        held = {each.name: selected(rows[each.name], entry.where) for each in every}
+        held = {each.name: np.flatnonzero(holds(rows[each.name], entry.where)) for each in every}
         if not any(map(len, held.values())):
             raise UserError(f"{place}: where holds for no case of {', '.join(sorted(names))}")
         for each in every:
-            kept |= {case.key for case in _narrowed(each, held[each.name], entry, device)}
+            kept |= {case.key for case in _narrowed(each, held[each.name], entry, device, rows[each.name])}
     cases = [case for each in suite.loaded for case in each.cases]
     return [case for case in cases if case.sweep in suite.ceilings or case.key in kept]
 
 
-def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) -> Iterable[Case]:
-    """The cases that an entry takes of a sweep, of those that are `held` by its selection."""
+def _narrowed(loaded: Loaded, held: Places, entry: Entry, device: Device, rows: Columns) -> Iterable[Case]:
+    """The cases that an entry takes of a sweep, of those at the places that its selection names."""
     if not (entry.claims or entry.points):
-        return [loaded.cases[place] for place in held.index]
-    places = [place for place in held.index if impossible(loaded.cases[place], device) is None]
+        return [loaded.cases[place] for place in held]
+    places = [place for place in held if impossible(loaded.cases[place], device) is None]
     able = [loaded.cases[place] for place in places]
     if entry.claims:
         wanted = filter(entry.wants, loaded.sweep.claims)
-        decided = decisive(able, wanted, device, held.loc[places])
+        decided = decisive(able, wanted, device, rows.at(np.array(places, dtype=np.intp)))
         return [case for each in decided for case in each.cases]
     lines = _alike(able, "series")
     return [case for line in lines for case in evenly(line, entry.points or len(line))]
@@ -130,7 +129,7 @@ def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], device: Device) ->
 
 
 def decisive(
-    cases: Sequence[Case], claims: Iterable[Claim], device: Device, rows: pd.DataFrame
+    cases: Sequence[Case], claims: Iterable[Claim], device: Device, rows: Columns
 ) -> Iterator[CaseGroup]:
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide.
 
@@ -141,8 +140,11 @@ def decisive(
     if not (applicable and cases):
         return
     # The rows of a device that has so many times what is expected.
-    others = [rows.assign(**rows[EXPECTED] * off) for off in UNSURE[device.datasheet is not None]]
-    costs_s = dict(zip(rows["key"], VISIT_S + LAUNCHES * rows["median_s"], strict=True))
+    others = [
+        rows.changed({name: times * rows[name] for name, times in zip(EXPECTED, off, strict=True)})
+        for off in UNSURE[device.datasheet is not None]
+    ]
+    costs_s = dict(zip(rows["key"].tolist(), VISIT_S + LAUNCHES * rows["median_s"], strict=True))
     taken = set[str]()
 
     def cost_s(key: str) -> float:
@@ -153,9 +155,9 @@ def decisive(
         # What holds however fast the device turns out to be is best.
         sure = np.logical_and.reduce([wanted, *(holds(each, claim.where) for each in others)])
         count = math.ceil(SPARE[device.kind] * claim.least)
-        keys = _needed(claim, rows[sure], cost_s, count)
+        keys = _needed(claim, rows.at(sure), cost_s, count)
         if not keys and (sure != wanted).any():
-            keys = _needed(claim, rows[wanted], cost_s, count)
+            keys = _needed(claim, rows.at(wanted), cost_s, count)
         if keys:
             taken |= {*keys}
             yield CaseGroup(tuple(by_key[key] for key in keys), claim)
@@ -176,7 +178,7 @@ def evenly(line: Sequence[T], count: int) -> list[T]:
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]
 
 
-def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], count: int) -> list[str]:
+def _needed(claim: Claim, rows: Columns, cost_s: Callable[[str], float], count: int) -> list[str]:
     """Keys of the cases of so many clusters that decide a claim, those that are compared next to each other.
 
     None if there are too few for a verdict.
@@ -188,8 +190,8 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], co
     keys: dict[str, None] = {}
     for part in (test, test.less) if isinstance(test, Ratio) and test.less else (test,):
         clusters: dict[Hashable, list[tuple[str, ...]]] = {}
-        seen = observed(name, part, rows, np.arange(len(rows)))
-        of_rows = seen.split(rows["key"].to_numpy())
+        seen = observed(name, part, rows, np.arange(rows.count))
+        of_rows = seen.split(rows["key"].objects())
         for cluster, keys_of_one in zip(seen.cluster, of_rows, strict=True):
             clusters.setdefault(cluster, []).append(tuple(keys_of_one))
         if len(clusters) < claim.least:
@@ -217,15 +219,13 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
     return sorted([*chosen, *chance.sample(others, min(count - len(chosen), len(others)))])
 
 
-def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
+def expected_rows(cases: Sequence[Case], device: Device) -> Columns:
     """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
-    import pandas as pd
-
-    columns = case_columns(cases, device.sm_count)
+    rows = case_rows(cases, device.sm_count)
     terms = cache(partial(_terms, sheet=device.datasheet))  # several cases solve the same problem
     memory_s, compute_s = np.array([terms(case.problem) for case in cases]).reshape(-1, 2).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        intensity = columns["flop"] / columns["byte"]
+        intensity = rows["flop"] / rows["byte"]
     ridge = np.full(len(cases), math.inf)
     np.divide(intensity * memory_s, compute_s, out=ridge, where=compute_s > 0)
     same = {
@@ -235,17 +235,16 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
     }
-    columns |= {name: np.full(len(cases), value) for name, value in same.items()}
-    columns |= {name: np.full(len(cases), "", dtype=object) for name in RunKey._fields}
-    columns |= {
+    return rows.changed({
+        **{name: np.full(len(cases), value) for name, value in same.items()},
+        **dict.fromkeys(RunKey._fields, Texts(np.zeros(len(cases), dtype=np.intp), [""])),
         "memory_s": memory_s,
         "compute_s": compute_s,
         "formula_s": compute_s,  # at the clock that the datasheet states
         "median_s": LAUNCH_S + np.fmax(memory_s, compute_s),
         "intensity": intensity,
         "ridge": ridge,
-    }
-    return pd.DataFrame(columns)
+    })  # fmt: skip
 
 
 def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:

@@ -47,7 +47,7 @@ UNKNOWN = (
     ids=["used", "unused", "?"],
 )
 def test_names_of_kernels_that_were_seen(answer: str, names: tuple[str, ...]) -> None:
-    found = {name: tensor_cores(timed(1.0, kernels=f"{name} grid 16816x1x1 block 128")) for name in names}
+    found = {name: tensor_cores(f"{name} grid 16816x1x1 block 128") for name in names}
     assert found == dict.fromkeys(names, answer)
 
 
@@ -60,8 +60,8 @@ def test_a_row_needs_one_kernel_that_did_or_to_know_that_none_did() -> None:
         f"{unused}; {unknown}": "unknown",
         f"{unused}; and 3 more": "unknown",
     }
-    assert {kernels: tensor_cores(timed(1.0, kernels=kernels)) for kernels in asked} == asked
-    assert tensor_cores(timed(1.0)) == "unknown", "a CPU, or a driver that tells no names"
+    assert {kernels: tensor_cores(kernels) for kernels in asked} == asked
+    assert tensor_cores(None) == "unknown", "a CPU, or a driver that tells no names"
 
 
 def test_a_claim_selects_by_it_and_what_is_unknown_counts_for_neither_side() -> None:
