@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from fnmatch import filter as matching
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import kernels
 from bench.cli.guide_tables import device, experiments, rules, rules_by_device
 from bench.device.datasheet import find_datasheet
+from bench.device.detect import usable_processors
 from bench.errors import UserError
 from bench.format import count_text
 from bench.interop.imported_problems import with_imported
@@ -38,8 +39,8 @@ OPEN = SHOWN[-2:]
 MOST_LINES = 28
 MOST_SWEEPS = 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
-PROCESSES = 4
-"""That judge parts of many at the same time; each holds the rows of one part."""
+MOST_PROCESSES = 4
+"""That judge parts of many at the same time, one a processor; each holds the rows of one part."""
 _RUN = ("device", "run_id")
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
@@ -47,10 +48,13 @@ By = Literal["claim", "rule", "experiment"]
 
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[JudgedClaim]:
     """Every verdict on every device of these result files. UserError if none can be read."""
+    import pandas  # noqa: F401  once, and not in each process
+    import scipy.spatial  # noqa: F401
+
     judged: list[JudgedClaim] = []
     parts = _apart(results, left_out)
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        each_part = pool.map if len(parts) > PROCESSES else map
+    with ProcessPoolExecutor(min(MOST_PROCESSES, len(usable_processors()))) as pool:
+        each_part = pool.map if len(parts) > MOST_PROCESSES else map
         for of_part, remarks in each_part(partial(_verdicts, find), parts):
             judged += of_part
             for text in remarks:
@@ -112,9 +116,7 @@ def judged_together(
             if is_imported:  # a table of others need not have our cases
                 declared = [each._replace(cases=()) for each in declared]
                 for each in _of_tables(find):
-                    if rows := [
-                        name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
-                    ]:
+                    if rows := [name for pattern in each.rows for name in matching(sorted(there), pattern)]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
             yield of_device, judge(of_device, declared)
 
@@ -247,8 +249,7 @@ def report_lines(judged: Sequence[JudgedClaim], lines: Iterable[str], rule: int 
         "Thresholds, selections and minimum numbers are those of this checkout's sweeps; "
         f"{later} of {len(judged)} verdicts use some that were written or changed after the run."
     )
-    own = sorted({each.declared.name for each in judged if each.declared.written == "in the result"})
-    if own:
+    if own := sorted({each.declared.name for each in judged if each.declared.written == "in the result"}):
         yield f"Not in this checkout, so by the result's own claims: {', '.join(own)}."
     if any(each.imported for each in judged):
         yield (

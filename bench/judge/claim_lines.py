@@ -179,14 +179,15 @@ def chances(
     value: Floats, half: Floats, down: Floats, up: Floats, expected: ExpectedRange
 ) -> tuple[Floats, Floats]:
     """The chance of each line if it is not as expected, and if it is."""
-    from scipy import stats
+    from scipy import special
 
     unit = half / student(FREEDOM, 0.95)
 
     def chance(distance: Floats) -> Floats:
         """That of being so far beyond a bar if it is not. Without noise 0, at the bar too."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return stats.t.sf(np.nan_to_num(distance / unit, nan=math.inf, posinf=math.inf), FREEDOM)
+            far = np.nan_to_num(distance / unit, nan=math.inf, posinf=math.inf)
+        return special.stdtr(FREEDOM, -far)
 
     inside = np.maximum(chance(value - down - expected.low), chance(expected.high - value - up))
     apart = np.minimum(chance(expected.low - value - up), chance(value - down - expected.high))
@@ -194,10 +195,10 @@ def chances(
 
 
 def named(chances: Floats) -> Bools:
-    """Which lines are so, beyond chance."""
-    from scipy import stats
-
-    return stats.false_discovery_control(chances) <= CHANCE
+    """Which lines are so, beyond chance: up to the last whose chance, times all over its rank, is small."""
+    ranked = np.sort(chances)
+    small = ranked * (len(ranked) / np.arange(1, len(ranked) + 1)) <= CHANCE
+    return np.asarray(chances <= ranked[small].max(initial=-1.0))
 
 
 def count(chances: Floats) -> int:
@@ -206,22 +207,25 @@ def count(chances: Floats) -> int:
     At least u of n are if the n - u + 1 largest chances are together (Fisher) too small for none of these to
     be (Benjamini and Heller, Biometrics 64, 2008).
     """
-    from scipy import stats
+    from scipy import special
 
     ranked = np.sort(np.maximum(chances, np.finfo(float).tiny))
     fisher = np.cumsum(-2 * np.log(ranked[::-1]))[::-1]  # of each place and those after it
-    beyond = np.asarray(stats.chi2.sf(fisher, 2 * np.arange(len(ranked), 0, -1)) > CHANCE)
+    beyond = np.asarray(special.chdtrc(2 * np.arange(len(ranked), 0, -1), fisher) > CHANCE)
     return int(max(named(chances).sum(), beyond.argmax() if beyond.any() else len(ranked)))
 
 
 def _share(claim: Claim, holds: Floats) -> ClaimEffect:
-    from scipy import stats
+    from scipy import special
 
     count, share = len(holds), float(holds.mean())
-    ends = stats.binomtest(round(share * count), count).proportion_ci(method="wilson")
-    answer = claim.expected.answer(ends.low, ends.high)
+    normal = float(special.ndtri(0.975))
+    middle = (2 * count * share + normal**2) / (2 * (count + normal**2))
+    half = normal / (2 * (count + normal**2)) * math.sqrt(4 * count * share * (1 - share) + normal**2)
+    low, high = middle - half if share > 0 else 0.0, middle + half if share < 1 else 1.0
+    answer = claim.expected.answer(low, high)
     counts = (count, count * (answer is True), count * (answer is False))
-    return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
+    return ClaimEffect(share, low, high, *counts, noun="share")
 
 
 def _exceptions(test: Any, rows: Columns, sound: Bools, last: Places, holding: Bools, failing: Bools) -> str:

@@ -69,6 +69,8 @@ READ = (
     *(*CLASSES_S, "sm_clock_hz"),
 )
 """Columns of a Measurement that others are derived of."""
+UNIT = ("arithmetic", "dtype")
+"""Columns of what a peak is of."""
 CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_asked")
 """Columns of what was measured."""
 ERRORS = ("run_half", "shared", *ROOF_ERRORS)
@@ -173,11 +175,9 @@ def _stated_terms(rows: Columns, sheet: Datasheet | None) -> npt.NDArray[np.floa
 
 def _units(rows: Columns) -> Iterator[tuple[tuple[str, str], Places]]:
     """(arithmetic, data type) -> the places of the rows that have them."""
-    unit = rows.numbered(["arithmetic", "dtype"])
-    for number in np.unique(unit):
-        places = np.flatnonzero(unit == number)
-        arithmetic, dtype = (rows[name][places[:1]].tolist()[0] for name in ("arithmetic", "dtype"))
-        yield (arithmetic, dtype), places
+    unit, first = rows.kinds(UNIT)
+    for number, of in enumerate(zip(*(rows[name][first].tolist() for name in UNIT), strict=True)):
+        yield of, np.flatnonzero(unit == number)
 
 
 def _cached(rows: Columns) -> Bools:
@@ -216,7 +216,7 @@ def _terms(rows: Columns, roof: Callable[[str], Ceilings]) -> npt.NDArray[np.flo
     condition = rows["condition"]
     for number, of in enumerate(condition.distinct):
         here = condition.numbers == number
-        arithmetic, dtype = (rows[name][here].objects() for name in ("arithmetic", "dtype"))
+        arithmetic, dtype = (rows[name][here].told(str) for name in UNIT)
         terms[:, here] = terms_columns(
             rows["flop"][here], byte[here], share[here], arithmetic, dtype, roof(of)
         )

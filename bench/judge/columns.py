@@ -31,7 +31,7 @@ class Texts:
         import pandas as pd
 
         numbers, distinct = pd.factorize(values)
-        return cls(numbers, list(distinct))
+        return cls(numbers, distinct.tolist())
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -53,8 +53,7 @@ class Texts:
 
     def tolist(self) -> list[Any]:
         """The same as a list."""
-        values: list[Any] = self.objects().tolist()
-        return values
+        return list(self.objects())
 
 
 class Columns(Mapping[str, Any]):
@@ -121,15 +120,9 @@ class Columns(Mapping[str, Any]):
 
     def numbers(self, name: str) -> tuple[Places, int]:
         """(a number for the value of each row, equal where that is; one more than the greatest)."""
-        import pandas as pd
-
         if name not in self._numbers:
-            values = self[name]
-            if isinstance(values, Texts):
-                self._numbers[name] = values.numbers + 1, len(values.distinct) + 1
-            else:
-                of_rows, distinct = pd.factorize(values, use_na_sentinel=False)
-                self._numbers[name] = of_rows, len(distinct)
+            values = self[name] if isinstance(self[name], Texts) else Texts.of(self[name])
+            self._numbers[name] = values.numbers + 1, len(values.distinct) + 1
         return self._numbers[name]
 
     def numbered(self, names: Iterable[str], at: Places | None = None) -> Places:
@@ -143,11 +136,16 @@ class Columns(Mapping[str, Any]):
         for name in names:
             of_column, count = self.numbers(name)
             of_column = of_column if at is None else of_column[at]
-            if count > 1 and len(numbers) and (of_column != of_column[0]).any():
+            if len(numbers) and (of_column != of_column[0]).any():
                 if most * count >= 1 << 62:  # they would not fit
                     numbers, most = pd.factorize(numbers)[0], len(numbers)
                 numbers, most = numbers * count + of_column, most * count
         return pd.factorize(numbers)[0]
+
+    def kinds(self, names: Iterable[str]) -> tuple[Places, Places]:
+        """(`numbered` of every row; the place of the first row of each number)."""
+        kind = self.numbered(names)
+        return kind, np.unique(kind, return_index=True)[1]
 
     @cached_property
     def parameters(self) -> list[str]:

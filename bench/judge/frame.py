@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.device.datasheet import Datasheet
+from bench.judge.columns import Columns
 from bench.judge.flags import OVERHEAD, SUSPECT, flags, surely_above_roof
 from bench.judge.within_run import WithinRun, within_run
 from bench.judge.work_class import told_apart
@@ -122,13 +123,15 @@ class DeviceRun:
             return None
         table = self.rows.table
         told = {name for name in FIELDS if ARROW.field(name).nullable and table[name].null_count < len(table)}
-        facts = table.select(_KIND).to_pandas(use_threads=False, strings_to_categorical=True)
-        timed = (facts["status"] == "ok") & facts["median_s"].between(0, math.inf, "neither")
-        if not told <= _TOLD or facts["visit"].any() or not timed.all() or facts.duplicated(_CASE).any():
+        facts = Columns.of(table.select(_KIND).to_pandas(use_threads=False))
+        median_s = facts.floats("median_s")
+        timed = facts["status"].are("ok") & (0 < median_s) & (median_s < math.inf)
+        again = np.bincount(facts.numbered(_CASE)) > 1
+        if not told <= _TOLD or facts["visit"].any() or not timed.all() or again.any():
             return None
-        mostly_launch = facts["median_s"] < OVERHEAD * facts["clock_start_s"].astype(float)
-        kind = facts.groupby([*told_apart(facts), mostly_launch], sort=False).ngroup()
-        return kind.to_numpy(), list(parquet.rows(table.take(kind.drop_duplicates().index.to_numpy())))
+        apart = told_apart(facts) | {"launch": median_s < OVERHEAD * facts.floats("clock_start_s")}
+        kind, first = Columns(apart, facts.count).kinds(apart)
+        return kind, list(parquet.rows(table.take(first)))
 
     @property
     def is_plain(self) -> bool:
@@ -230,23 +233,22 @@ class DeviceRun:
         names = sorted(name for name in names if table[name].null_count < len(table))
         frame: pd.DataFrame = table.select([*FIELDS, *names]).to_pandas(use_threads=False)
         frame["threads_asked"] = frame["threads_asked"].fillna("all")
-        is_timed = (frame["status"] == "ok") & frame["median_s"].between(0, math.inf, "neither")
-        times = ["median_s", "low_s", "high_s"]
-        frame[times] = frame[times].astype(float).where(is_timed)
-        unknown = (math.nan, math.nan, None)
-        within = [(each.visit, each.half, each.by) if each else unknown for each in self.within]
-        visit, frame["run_half"], frame["run_by"] = map(list, zip(*within, strict=True))
+        is_timed = ((frame["status"] == "ok") & frame["median_s"].between(0, math.inf, "neither")).to_numpy()
+        for name in ("median_s", "low_s", "high_s"):
+            frame[name] = np.where(is_timed, frame[name].to_numpy(dtype=np.float64), math.nan)
+        visit = np.array([each.visit if each else math.nan for each in self.within])
+        frame["run_half"] = np.array([each.half if each else math.nan for each in self.within])
+        frame["run_by"] = [each.by if each else None for each in self.within]
         for name, sign in (("run_low_s", -1), ("run_high_s", 1)):
-            frame[name] = frame["median_s"] * np.exp(sign * np.array(visit))
-        asked = frame.groupby(["cache", "threads_asked"], sort=False)
-        conditions = np.array([condition(*map(str, of)) for of, _ in asked], dtype=object)
-        frame["condition"] = conditions[asked.ngroup()] if len(conditions) else ""
-        kind = np.zeros(len(frame), dtype=np.intp)
-        there = [stored[name].is_valid().to_numpy() for name in given]
-        for each in there:
-            kind = pd.factorize(2 * kind + each)[0]
-        first = np.unique(kind, return_index=True)[1]
-        named = [" ".join(itertools.compress(given, (each[row] for each in there))) for row in first]
+            frame[name] = frame["median_s"] * np.exp(sign * visit)
+        asked = Columns.of(frame[["cache", "threads_asked"]])
+        kind, first = asked.kinds(asked)
+        values = (asked[name][first].tolist() for name in asked)
+        conditions = [condition(*of) for of in zip(*values, strict=True)]
+        frame["condition"] = np.array(conditions, dtype=object)[kind]
+        there = Columns({name: stored[name].is_valid().to_numpy() for name in given}, len(frame))
+        kind, first = there.kinds(given)
+        named = [" ".join(name for name in given if there[name][row]) for row in first]
         frame["parameter_names"] = pd.Categorical(named).take(kind)
         return frame
 

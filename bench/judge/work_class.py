@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.judge.columns import Bools, Columns
 from bench.store.schema import Measurement
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class WorkClass(StrEnum):
@@ -70,16 +67,17 @@ def work_of(row: Measurement) -> WorkClass:
     return work_from_memory(row.arithmetic, row.flop, row.byte, row.median_s, row.device_kind)
 
 
-def told_apart(rows: pd.DataFrame) -> list[pd.Series]:
+def told_apart(rows: Columns) -> dict[str, Bools]:
     """What tells rows of several kinds of work apart: those that agree in all of these are of one kind."""
-    is_gpu = rows["device_kind"] == "cuda"
-    return [
-        (rows["flop"] == 0) & (rows["byte"] == 0),
-        (rows["cache"] == "warm") & (rows["byte"] <= rows["cache_byte"]),
-        rows["arithmetic"] == "matrix",
-        rows["median_s"] < np.where(is_gpu, SMALL_S["cuda"], SMALL_S["cpu"]),
-        rows["flop"] >= np.where(is_gpu, LEAST_INTENSITY["cuda"], LEAST_INTENSITY["cpu"]) * rows["byte"],
-    ]
+    is_gpu = rows["device_kind"].are("cuda")
+    least_intensity = np.where(is_gpu, LEAST_INTENSITY["cuda"], LEAST_INTENSITY["cpu"])
+    return {
+        "empty": (rows["flop"] == 0) & (rows["byte"] == 0),
+        "cached": rows["cache"].are("warm") & (rows["byte"] <= rows["cache_byte"]),
+        "matrix": rows["arithmetic"].are("matrix"),
+        "small": rows["median_s"] < np.where(is_gpu, SMALL_S["cuda"], SMALL_S["cpu"]),
+        "intense": rows["flop"] >= least_intensity * rows["byte"],
+    }
 
 
 def work_from_memory(
