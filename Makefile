@@ -90,10 +90,12 @@ public: $(READY)
 		echo "The package aiconfigurator-core cannot be installed: its timings of matrix products are left out.")
 	@$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone); imported=$$?; \
 	[ -d results/imported ] || exit $$imported; \
-	$(RUN) -m plots score results/imported --json results/imported/scores.json && \
+	echo "What the guides' rules say on these rows: about a minute"; \
 	$(RUN) -m bench claims results/imported $(REFERENCE)/public $(REFERENCE)/engines --by rule --json \
 		> results/imported/rules.json && \
-	$(RUN) -m plots rules results/imported/rules.json && exit $$imported
+	$(RUN) -m plots rules results/imported/rules.json && \
+	echo "How far off the model is on each GPU: ten minutes and 5 GB of memory; all else is done" && \
+	$(RUN) -m plots score results/imported --json results/imported/scores.json && exit $$imported
 
 # Reports for any browser in site/, with an index; of all public times after `make public`.
 .PHONY: site
