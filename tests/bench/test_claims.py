@@ -14,6 +14,8 @@ import pytest
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.judge.claim_rows import claim_rows
+from bench.judge.claim_tests import both_sides
 from bench.judge.claims import Declared, judge
 from bench.judge.read_runs import runs
 from bench.model.roofline import calibrated_row, row_terms
@@ -226,6 +228,14 @@ def test_what_is_nearest_has_two_sides() -> None:
     rows = [timed(1e-6 * n, n=n) for n in (512, 1024, 2048)]
     with pytest.raises(UserError, match="`of` and `to` that no row is in both of"):
         judged(asked("above 0", ratio={"of": {"n": "%512"}, "to": {"n": "%1024"}, "pair": "nearest n"}), rows)
+
+
+def test_an_only_neighbour_is_one_pair_and_two_that_are_as_near_are_two() -> None:
+    found = claim_rows(runs([timed(1e-6 * n, n=n) for n in (512, 1024, 2048)]))
+    for of, to, pairs in ((512, 1024, [0, 1]), (2048, 1024, [2, 1]), (1024, [512, 2048], [1, 0, 1, 2])):
+        ratio = {"of": {"n": of}, "to": {"n": to}, "pair": "nearest n"}
+        seen, _ = both_sides(asked("above 0", ratio=ratio), found)
+        assert seen.rows.tolist() == pairs
 
 
 def test_rows_of_no_common_size_are_paired_within_a_bound_of_every_dimension() -> None:
