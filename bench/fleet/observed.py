@@ -95,7 +95,7 @@ def read(paths: Sequence[Path]) -> Fleet:
     with a sentence. UserError if no file can be read or the list cannot.
     """
     left_out: list[str] = []
-    tables = [table.select(_COLUMNS) for _, table in parquet.tables(paths, left_out.append, _COLUMNS)]
+    tables = [table for _, table in parquet.tables(paths, left_out.append, _COLUMNS, own=True)]
     rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     frame: pd.DataFrame = rows.to_pandas(use_threads=False, strings_to_categorical=True)
     # Imported: nobody's unit that could be looked after. Of another run: it is there, too.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,17 +58,15 @@ class Achieved(NamedTuple):
     """The median power of these rows; None unless all tell it."""
 
 
-def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
+def achieved(rates: Iterable[pd.DataFrame | None], sheets: Mapping[str, Datasheet | None]) -> list[Achieved]:
     """The rates by class, data types and device, from the oldest compute capability on, those of AMD last.
 
-    Rows without a time, suspect ones and devices without a datasheet are left out. Of a pass over memory that
-    was timed with several shapes of a launch the fastest counts.
+    `rates` are those of each run (`rates_of`), `sheets` the datasheets of their devices.
     """
-    sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
-    rates = [_rates(run, sheets[run.device]) for run in measured_runs if run.device in sheets]
-    if not rates:
+    known = [of_run for of_run in rates if of_run is not None]
+    if not known:
         return []
-    of = pd.concat(rates).groupby(["work", "width", "device"])
+    of = pd.concat(known).groupby(["work", "width", "device"])
     watts = of["power_w"].agg(lambda watts: watts.median(skipna=False))
     told = pd.concat([of["rate"].median(), of["stated"].max(), watts], axis=1).astype(object)
     numbers: dict[Any, list[Any]] = told.where(told.notna(), None).T.to_dict("list")
@@ -77,8 +75,14 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     return [Achieved(kind[2], *kind[:2], *numbers[kind]) for kind in kinds if kind in numbers]
 
 
-def _rates(run: DeviceRun, sheet: Datasheet) -> pd.DataFrame:
-    """Class, data types, rate and what the datasheet promises of the sound rows that their limit decides."""
+def rates_of(run: DeviceRun) -> pd.DataFrame | None:
+    """Class, data types, rate and what the datasheet promises of the sound rows that their limit decides.
+
+    None without a datasheet. Of a pass over memory that was timed with several shapes of a launch the fastest
+    counts.
+    """
+    if (sheet := run.datasheet) is None:
+        return None
     rows = run.columns
     sound = (rows["median_s"] > 0) & ~run.suspect & (rows["role"] == "measurement")
     rows = rows.loc[sound & rows["operator"].isin(CLASSES), [*READ]].sort_values("median_s")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -145,6 +145,10 @@ class DeviceRun:
         kind, rows = self._alike
         said = list(map(said_of, rows))
         return [said[number] for number in kind.tolist()]
+
+    def only(self, places: npt.NDArray[np.intp]) -> DeviceRun:
+        """The run with these of its rows alone."""
+        return replace(self, rows=Rows(parquet.as_table(self.rows).take(places)))
 
     @cached_property
     def ceilings(self) -> Mapping[str, Ceilings]:

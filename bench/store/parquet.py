@@ -152,8 +152,11 @@ def tables(
     paths: Iterable[Path],
     left_out: Callable[[str], object] | None = None,
     columns: Sequence[str] | None = None,
+    own: bool = False,
 ) -> Iterator[tuple[Path, pa.Table]]:
     """Each result file, or every .parquet below a folder, with its table; `columns`: only these.
+
+    `own`: without the rows of files in which all are imported, and so without reading them.
 
     UserError names the file that is missing, damaged, no result file, or of another schema. With `left_out`,
     files that exist but cannot be read are left out, each with a sentence to `left_out`, and UserError is
@@ -169,7 +172,7 @@ def tables(
             raise UserError(f"{path}: no .parquet file in this folder{there}")
         for file in files:
             try:
-                table = _read_table(file, columns)
+                table = _read_table(file, columns, own)
             except UserError as refusal:
                 if left_out is None or not file.exists():
                     raise
@@ -236,7 +239,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     return [None if v != v else v for v in values] if pa.types.is_floating(column.type) else values
 
 
-def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+def _read_table(path: Path, columns: Sequence[str] | None = None, own: bool = False) -> pa.Table:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -244,7 +247,7 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    table = _parsed(path, data, None if columns is None else set(columns))
+    table = _parsed(path, data, None if columns is None else set(columns), own)
     schema = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
@@ -259,31 +262,34 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return table if columns is None else table.select(columns)
 
 
-def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
+def _parsed(path: Path, data: bytes, columns: Set[str] | None, own: bool) -> pa.Table:
     """The columns of a parquet file that it has of these. UserError if its bytes are damaged."""
     if is_broken(data):
         raise UserError(f"{path}: is damaged: its bytes are not those that were written")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         wanted = [each for each in file.schema_arrow if columns is None or each.name in columns]
-        empty = _without_value(file.metadata)
-        read = file.read([each.name for each in wanted if each.name not in empty], use_threads=False)
-        nulls = {kind: pa.nulls(file.metadata.num_rows, kind) for kind in {each.type for each in wanted}}
-        arrays = [nulls[each.type] if each.name in empty else read[each.name] for each in wanted]
+        counts = _null_counts(file.metadata)
+        groups = [] if own and counts.get("source") == 0 else range(file.num_row_groups)
+        # What has no value need not be decoded: of imported rows most.
+        full = [each.name for each in wanted if counts.get(each.name) != file.metadata.num_rows]
+        read = file.read_row_groups(groups, full, use_threads=False)
+        nulls = {kind: pa.nulls(len(read), kind) for kind in {each.type for each in wanted}}
+        arrays = [read[each.name] if each.name in full else nulls[each.type] for each in wanted]
         return pa.Table.from_arrays(arrays, schema=pa.schema(wanted, file.schema_arrow.metadata))
     except Exception as error:  # pyarrow may raise anything on damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a whole parquet file ({reason})") from error
 
 
-def _without_value(file: pq.FileMetaData) -> set[str]:
-    """The columns of a file that have no value, which need not be decoded: of imported rows most."""
+def _null_counts(file: pq.FileMetaData) -> Counter[str]:
+    """How many rows of a file have no value in each column; columns that do not say it are left out."""
     nulls: Counter[str] = Counter()
     for group in map(file.row_group, range(file.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             if (told := column.statistics) is not None and told.has_null_count:
                 nulls[column.path_in_schema] += told.null_count
-    return {name for name, count in nulls.items() if count == file.num_rows}
+    return nulls
 
 
 def sealed(data: bytes) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow.compute as pc
 import typer
 
 from bench.cli.application import left_out, remark
@@ -70,6 +71,19 @@ def newest(path: Path) -> list[Path]:
 def _run_id(file: Path) -> list[str]:
     """When a file's run began, and its commit."""
     return re.split("[-.]", file.stem)[:2]
+
+
+def by_device(files: Iterable[Path]) -> list[list[Path]]:
+    """The files of each device, as far as none holds several, in the order in which devices are named first.
+
+    Files that cannot be read are remarked on; UserError if all are.
+    """
+    found = [(file, pc.unique(of["device"]).to_pylist()) for file, of in tables(files, left_out, ["device"])]
+    apart = all(len(devices) == 1 for _, devices in found)
+    parts: dict[str, list[Path]] = {}
+    for file, devices in found:
+        parts.setdefault(devices[0] if apart else "", []).append(file)
+    return list(parts.values())
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,8 @@ from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import write_text
 from bench.format import count_text
-from plots.cli.arguments import COMPARED, figures, newest_runs, output, writing
+from bench.store.parquet import read_sweeps, tables
+from plots.cli.arguments import COMPARED, by_device, figures, load_runs, newest, output, writing
 
 if TYPE_CHECKING:
     from plots.report.section import Results as Shown
@@ -41,7 +42,7 @@ def report(
     from plots.report import page
 
     with stages() as say:
-        shown = _read(results, say)
+        shown = page.joined(_devices(results, say, on_one=True))
         runs = shown.runs
         of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
         file = to or figures() / of / "report.html"
@@ -71,17 +72,34 @@ def site(
     whole = any(imported.rglob("*.parquet"))
     public = [imported] if whole else [reference / "public", reference / "engines"]
     with stages() as say:
-        shown = _read(results or [*public, reference / "core"], say)
+        devices = _devices(results or [*public, reference / "core"], say, on_one=False)
         with writing("the site"):
-            size, count = index.write(shown, to, say)
+            size, count = index.write(devices, to)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
-def _read(results: Sequence[Path], say: Callable[[str], object]) -> Shown:
-    """What these files hold, with the verdicts on it."""
-    from bench.cli.claims import judged_rows
-    from plots.report.section import Results as Shown
+def _devices(results: Sequence[Path], say: Callable[[str], object], on_one: bool) -> Iterator[Shown]:
+    """What these files hold of each device, with the verdicts on it; `on_one`: for one page.
 
-    runs, sweeps = newest_runs(results, say, untimed=True)
-    say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
-    return Shown(results, runs, sweeps, judged_rows(runs, sweeps, remark))
+    One device after the other: the rows of all public ones would fill the memory.
+    """
+    say("reading results")
+    files = [file for path in results for file in newest(path)]
+    every = (of["median_s"] for _, of in tables(files, lambda _: None, ["median_s"]))
+    timed = sum(len(seconds) - seconds.null_count for seconds in every) if on_one else 0
+    for part in by_device(files):
+        yield from _of_part(results, part, timed, say)
+
+
+def _of_part(
+    results: Sequence[Path], files: Sequence[Path], timed: int, say: Callable[[str], object]
+) -> Iterator[Shown]:
+    from bench.cli.claims import judged_rows
+    from plots.report import page
+
+    runs, sweeps = load_runs(files, one_unit=True, untimed=True), read_sweeps(files)
+    say(f"judging {', '.join(dict.fromkeys(run.device for run in runs))}")
+    judged = [each for _, of_group in judged_rows(runs, sweeps, remark) for each in of_group]
+    for device in dict.fromkeys(run.device for run in runs):
+        of_device = [run for run in runs if run.device == device]
+        yield page.of_runs(results, of_device, sweeps, [of for of in judged if of.device == device], timed)

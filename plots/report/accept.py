@@ -15,8 +15,8 @@ COMPARING = "fleet/"
 
 def section(results: Results) -> Section | None:
     """The verdict on each kind of work of a single unit; None for runs that compare no units."""
-    (run, *others) = results.runs
-    if others or not any(row.sweep.startswith(COMPARING) for row in run.rows):
+    run = results.alone
+    if run is None or not run.columns["sweep"].str.startswith(COMPARING).any():
         return None
     try:
         judged = judge_files(list(results.files))

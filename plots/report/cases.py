@@ -11,7 +11,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,13 @@ from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from bench.sweep.load import SWEEPS
 from plots.base import prediction_lines
-from plots.report.section import Results, Section, filled, packed
+from plots.report.section import Results, Section, ShownRun, filled, packed
 
 DIGITS = 4
 """Significant digits of the numbers of a page: as many as intervals ever justify."""
 
 MOST_ROWS = 20_000
-"""Timed cases of one page, which then has about three megabytes."""
+"""Timed cases of one page, which then has about three megabytes; of more so many are drawn by chance."""
 FILTERS = {
     "device": "device",
     "operator": "operator",
@@ -52,21 +51,19 @@ NAME = "{}"
 
 
 def section(results: Results) -> Section:
-    """Every case; of more than MOST_ROWS timed ones how many they are, and which pages have them."""
-    timed = sum(int(_listed(run.columns).sum()) for run in results.runs)
-    shown: dict[str, Any] = {}
-    if timed <= MOST_ROWS:
-        rows = _cases(results)
-        content = {"cases": _by_columns(rows), "flags": {flag.name: flag.means for flag in FLAGS}}
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-        shown = {"filters": _filters(rows, results), "content": packed(text.encode())}
+    """Every case, or those that were drawn of them."""
+    named = zip(results.runs, results.labels, strict=True)
+    rows = pd.concat([run.cases.assign(device=label) for run, label in named], ignore_index=True)
+    content = {"cases": _by_columns(rows), "flags": {flag.name: flag.means for flag in FLAGS}}
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     html = filled(
         "cases.html.j2",
-        timed=timed,
-        most=MOST_ROWS,
+        timed=sum(run.listed for run in results.runs),
+        shown=len(rows),
         untimed=_untimed(results.runs),
         several=len(results.runs) > 1,
-        **shown,
+        filters=_filters(rows, results),
+        content=packed(text.encode()),
     )
     return Section("Every case", "cases", html)
 
@@ -86,26 +83,24 @@ def _filters(rows: pd.DataFrame, results: Results) -> list[tuple[str, str, list[
     return filters
 
 
-def _cases(results: Results) -> pd.DataFrame:
-    """A row for each timed measurement: its name, WORDS and NUMBERS.
+def listed(frame: pd.DataFrame) -> pd.Series:
+    """Which rows of a run's frame are cases of the table.
 
-    Rows that were measured as ceilings, probes or for calibration are left out: the head of the page shows
-    what was read from them.
+    Those that were measured as ceilings, probes or for calibration are not: the head of the page shows what
+    was read from them.
     """
-    named = zip(results.runs, results.labels, strict=True)
-    return pd.concat([_of_run(run, label) for run, label in named], ignore_index=True)
-
-
-def _listed(frame: pd.DataFrame) -> pd.Series:
-    """Which rows of a run's frame are cases of the table."""
     return (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
 
 
-def _of_run(run: DeviceRun, label: str) -> pd.DataFrame:
-    frame = run.frame
-    here = _listed(frame)
-    rows = frame[here]
-    measured = list(compress(run.rows, here))
+def drawn(run: DeviceRun, share: float) -> pd.DataFrame:
+    """This share of the cases, drawn by chance: a row each with its name, WORDS but `device`, and NUMBERS."""
+    here = np.flatnonzero(listed(run.columns))
+    if share < 1:
+        here = np.sort(np.random.default_rng(0).choice(here, math.ceil(share * len(here)), replace=False))
+    if run.is_plain:  # then no row says anything of another
+        run, here = run.only(here), np.arange(len(here))
+    rows, every = run.frame.iloc[here], run.rows
+    measured = list(every) if len(here) == len(every) else [every[place] for place in here.tolist()]
     names = [row_name(row) for row in measured]
     predicted_s = prediction_lines.best_s(rows).astype(float)
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
@@ -113,7 +108,6 @@ def _of_run(run: DeviceRun, label: str) -> pd.DataFrame:
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
     return rows[_KEPT].assign(
         name=names,
-        device=label,
         bound_by=structured.where(structured != "", rows["limiter"].fillna("")),
         rate=rows["rate_per_s"],
         rate_unit=np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
@@ -141,15 +135,19 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def _untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
+def untimed(run: DeviceRun) -> pd.DataFrame:
+    """status, reason and sweep of the rows of a run that have no time."""
+    return run.columns.loc[run.columns["median_s"].isna(), ["status", "reason", "sweep"]]
+
+
+def _untimed(runs: Sequence[ShownRun]) -> list[tuple[str, str, str, int, list[str]]]:
     """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first.
 
     Reasons that differ in numbers alone are one.
     """
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for run in runs:
-        lost = run.columns[run.columns["median_s"].isna()]
-        for status, reason, sweep in lost[["status", "reason", "sweep"]].itertuples(index=False):
+        for status, reason, sweep in run.untimed.itertuples(index=False):
             key = run.device, status, without_numbers(reason)
             groups.setdefault(key, []).append((reason, sweep))
     found = []

@@ -13,7 +13,7 @@ TITLE = "NVIDIA's advice, and whether these results support it"
 
 def section(results: Results) -> Section:
     """The verdicts on every claim, those that are decided first; of several devices a table by rule."""
-    judged = [each for _, of_group in results.judged for each in of_group]
+    judged = results.judged
     verdicts = rules_by_device(judged)["rules"]
     if len({each.device for each in judged}) > 1 and verdicts:
         return Section(TITLE, "rules", matrix.table(verdicts))

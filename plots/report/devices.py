@@ -12,6 +12,7 @@ from scipy.sparse import coo_array
 
 from bench.format import amount_text, count_text, share_text
 from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
+from bench.judge.frame import DeviceRun
 from bench.judge.speedup import CASE, KEPT, Gain, gains, speedups
 from plots.report.section import Results, Section, filled
 
@@ -28,7 +29,7 @@ COLUMNS = (
     *(*CASE, *KEPT),
     *("device", "implementation", "visit", "median_s", "blamed", "utc", "regime"),
 )
-"""What speed-ups need of a row: all columns of all public rows would fill the memory."""
+"""What speed-ups need of a row."""
 
 
 class Cell(NamedTuple):
@@ -58,10 +59,10 @@ def section(results: Results) -> Section | None:
     sheets = {run.device: run.datasheet for run in runs}
     if len(sheets) < 2:
         return None
-    rows = pd.concat([run.rated[[*COLUMNS]] for run in runs], ignore_index=True)
+    rows = pd.concat([run.compared for run in runs], ignore_index=True)
     base = _base(rows, asked=len(results.files) > 1)
     gained = gains(dict(speedups(rows, base)), base, sheets)
-    rates = achieved(runs)
+    rates = achieved([run.rates for run in runs], sheets)
     works = Counter((each.work, each.width) for each in rates)
     products = [of for of, _ in works.most_common() if of[0] == PRODUCTS][:2]
     bought = [of for of in works if of[0] == LAYERS or of in products]
@@ -84,6 +85,11 @@ def section(results: Results) -> Section | None:
         ],
     )
     return Section("The devices compared", "devices", html)
+
+
+def compared(run: DeviceRun) -> pd.DataFrame:
+    """What speed-ups need of the rows of a run; a view would keep all its columns."""
+    return run.rated[[*COLUMNS]].copy()
 
 
 def _base(rows: pd.DataFrame, asked: bool) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from bench.judge.frame import DeviceRun
+from bench.store.parquet import Sweeps
 from plots.base import style
 from plots.figures import every_figure
 from plots.report.section import Results, Section, filled, svg
@@ -16,10 +18,10 @@ MOST_FIGURES = 100
 
 def section(results: Results) -> Section | None:
     """The figures of every sweep with a time; None without any, and for several runs, which are compared."""
-    if len(results.runs) > 1:
+    if results.alone is None:
         return None
     with style.look():
-        sweeps = [each for each in _sweeps(results) if each["figures"]]
+        sweeps = [each for each in _sweeps(results.alone, results.sweeps) if each["figures"]]
     if not sweeps:
         return None
     full = sum(len(each["figures"]) for each in sweeps) >= MOST_FIGURES
@@ -27,14 +29,13 @@ def section(results: Results) -> Section | None:
     return Section("Experiments", "experiments", html)
 
 
-def _sweeps(results: Results) -> Iterator[dict[str, Any]]:
+def _sweeps(run: DeviceRun, sweeps: Sweeps) -> Iterator[dict[str, Any]]:
     """Each sweep with its title, its source as it names it, and its figures."""
-    run = results.runs[0]
     room = MOST_FIGURES
-    for sweep, rows, pages in every_figure.of_sweeps(run, results.sweeps.get(run.key, {})):
+    for sweep, rows, pages in every_figure.of_sweeps(run, sweeps):
         if not (rows["median_s"].notna() & (rows["role"] == "measurement")).any():
             continue
-        declared = results.sweeps.get(run.key, {}).get(sweep, {})
+        declared = sweeps.get(sweep, {})
         title = str(declared.get("title", "")) or sweep
         drawn = [svg(page.figure, f"{title}: {name}") for name, page in islice(pages, room)]
         room -= len(drawn)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+
+import pandas as pd
 
 from bench.errors import UserError
 from bench.judge.achieved import by_age
@@ -17,27 +20,32 @@ OF_ONE = (machine.section, claims.section, cases.section)
 OF_ALL = (devices.section, claims.section, machine.section)
 
 
-def write(results: Results, folder: Path, say: Callable[[str], object]) -> tuple[int, int]:
+def write(devices_results: Iterable[Results], folder: Path) -> tuple[int, int]:
     """Write the pages into the folder, which is emptied of an earlier site; their bytes and their number.
 
     UserError if the folder holds files, but none of a site.
     """
     _empty(folder)
-    pages: dict[str, str] = {}
-    links = []
+    kept = []
+    for of_device in devices_results:
+        if any(run.measured for run in of_device.runs):
+            _write(folder, of_device.runs[0].device, page.html(of_device, OF_ONE))
+        runs = [replace(run, cases=pd.DataFrame()) for run in of_device.runs]
+        kept.append(replace(of_device, runs=runs, alone=None))
+    results = page.joined(kept)
+    times: Counter[str] = Counter()
+    for run in results.runs:
+        times[run.device] += run.measured
     names = by_age({run.device: run.datasheet for run in results.runs if run.measured})
-    for name in names:
-        say(f"page of {name}")
-        runs = [run for run in results.runs if run.device == name and run.measured]
-        judged = [(of, said) for of, said in results.judged if of[0].device == name]
-        pages[f"{name}.html"] = page.html(replace(results, runs=runs, judged=judged), OF_ONE)
-        links.append((f"{name}.html", name, f"{sum(run.measured for run in runs):,} times"))
-    say("page of all devices")
+    links = [(f"{name}.html", name, f"{times[name]:,} times") for name in names]
     each = Section("Each device", "pages", filled("index.html.j2", links=links))
-    pages["index.html"] = page.of(page.title(results), [each, *page.made(results, OF_ALL)])
-    for name, text in pages.items():
-        (folder / name).write_text(text, "utf-8")
-    return sum(len(text.encode()) for text in pages.values()), len(pages)
+    _write(folder, "index", page.of(page.title(results), [each, *page.made(results, OF_ALL)]))
+    written = list(folder.glob("*.html"))
+    return sum(file.stat().st_size for file in written), len(written)
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.html").write_text(text, "utf-8")
 
 
 def _empty(folder: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple
+
+import pandas as pd
 
 from bench.cli.findings import best_text, fit_sentence, noise_lines, reached_sentence
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
-from bench.judge.comparability import FACTS, Fact
+from bench.judge.comparability import FACTS
 from bench.judge.frame import DeviceRun
 from bench.model.ceiling import Ceiling
 from bench.model.ceilings import Ceilings
 from plots.base import style
 from plots.figures import roofline
-from plots.report.section import Results, Section, filled, svg
+from plots.report.section import Head, Results, Section, ShownRun, filled, svg
 
 Number = tuple[str, str]
 """One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
@@ -25,44 +25,30 @@ MOST_ROOFLINES = 6
 """Rooflines of the page; `python -m plots draw` has all."""
 
 
-class Head(NamedTuple):
-    """What the section says of one run."""
-
-    name: str
-    sentence: str
-    state: tuple[str, ...]
-    """How far its times can be trusted: noise from visit to visit."""
-    ceilings: tuple[tuple[str, str, str, str], ...]
-    """(name, value, interval, case) of each ceiling that was measured."""
-
-    @property
-    def trust(self) -> str:
-        """The sentence and the state, by which runs are listed together."""
-        return f"{self.sentence} {'; '.join(self.state)}"
-
-
 def section(results: Results) -> Section:
     """What the devices reach; a single one has its roofline, of several all is folded."""
-    runs = results.runs
-    named = zip(runs, results.labels, strict=True)
+    runs, alone = results.runs, results.alone
     with style.look():
-        drawn = list(islice(roofline.draw(runs[0]), MOST_ROOFLINES)) if len(runs) == 1 else []
+        drawn = list(islice(roofline.draw(alone), MOST_ROOFLINES)) if alone else []
     html = filled(
         "machine.html.j2",
         whose=results.whose,
-        heads=[_head(run, label if results.whose == "run" else run.device_name) for run, label in named],
-        numbers=dict(_numbers(runs[0])) if len(runs) == 1 else {},
+        heads=[run.head._replace(name=run.name) for run in runs]
+        if results.whose == "run"
+        else [run.head for run in runs],
+        numbers=dict(_numbers(alone)) if alone else {},
         lines=_lines(runs) if len(runs) <= MOST_BESIDE else [],
         rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
     )
     return Section("The machine" if len(runs) == 1 else "How each was measured", "machine", html)
 
 
-def _head(run: DeviceRun, name: str) -> Head:
+def head(run: DeviceRun) -> Head:
+    """What the section says of a run."""
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     reached = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
-        name=name,
+        name=run.device_name,
         sentence=f"{fit_sentence(run)} {reached}".strip(),
         state=(*state, *noise_lines(run)),
         ceilings=tuple(
@@ -74,6 +60,7 @@ def _head(run: DeviceRun, name: str) -> Head:
             )
             for each in _roof(run).listed()
         ),
+        facts=tuple(_facts(run)),
     )
 
 
@@ -83,25 +70,35 @@ def _sources(run: DeviceRun) -> str:
     return "; ".join(part for part in first if all(part in other for other in others))
 
 
-def _lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
+def _lines(runs: Sequence[ShownRun]) -> list[tuple[str, list[str]]]:
     """(fact, its value in each run); facts that no run has are left out."""
     lines = [
-        ("device", [run.device_name for run in runs]),
-        ("run", [run.name for run in runs]),
-        ("measured", [_span(run) for run in runs]),
-        ("cores or SMs", [str(run.rows[0].sm_count) for run in runs]),
-        ("last-level cache", [memory_text(run.rows[0].cache_byte) for run in runs]),
+        (of[0][0], [value for _, value in of]) for of in zip(*(run.head.facts for run in runs), strict=True)
     ]
-    # The device stands above; a fact that repeats it would only be longer.
-    facts = [fact for fact in FACTS if fact.name != "device"]
-    by_fact = zip(*(_values(run, facts) for run in runs), strict=True)
-    lines += [(fact.name, [*values]) for fact, values in zip(facts, by_fact, strict=True)]
     return [(name, values) for name, values in lines if any(values)]
+
+
+def _facts(run: DeviceRun) -> Iterator[tuple[str, str]]:
+    """(fact, its values among the timed rows, at most three of them by name)."""
+    yield from (("device", run.device_name), ("run", run.name), ("measured", _span(run)))
+    yield from (
+        ("cores or SMs", str(run.first.sm_count)),
+        ("last-level cache", memory_text(run.first.cache_byte)),
+    )
+    timed = run.columns["median_s"].notna()
+    for fact in FACTS:
+        if fact.name == "device":  # it stands above, and would only be longer
+            continue
+        values = run.columns[fact.column][timed].unique() if run.first.device_kind in fact.kinds else ()
+        shown = [fact.absent or "" if pd.isna(value) else fact.shown(value) for value in values]
+        texts = [text for text in dict.fromkeys(shown) if text]
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        yield fact.name, ", ".join(texts[:3]) + more
 
 
 def _roof(run: DeviceRun) -> Ceilings:
     """What its rows with a cold cache are compared with, else those of its first row's condition."""
-    return run.ceilings.get("cold") or run.roof_of(run.rows[0])
+    return run.ceilings.get("cold") or run.roof_of(run.first)
 
 
 def _fastest(run: DeviceRun) -> dict[str, float]:
@@ -162,15 +159,3 @@ def _span(run: DeviceRun) -> str:
     moments = sorted(filter(None, run.columns["utc"].unique()))
     ends = dict.fromkeys(moment[:16].replace("T", " ") for moment in (*moments[:1], *moments[-1:]))
     return f"{' to '.join(ends)} UTC" if ends else ""
-
-
-def _values(run: DeviceRun, facts: Sequence[Fact]) -> Iterator[str]:
-    """The values of each fact among the timed rows of a run, at most three of them by name."""
-    kind, told = run.rows[0].device_kind, attrgetter(*(fact.column for fact in facts))
-    different = list(dict.fromkeys(told(row) for row in run.rows if row.is_timed))
-    for place, fact in enumerate(facts):
-        values = dict.fromkeys(of_row[place] for of_row in different)
-        shown = [fact.shown(value) if value is not None else fact.absent or "" for value in values]
-        texts = [text for text in dict.fromkeys(shown) if text] if kind in fact.kinds else []
-        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
-        yield ", ".join(texts[:3]) + more

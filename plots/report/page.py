@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from bench.judge.achieved import rates_of
+from bench.judge.claims import JudgedClaim
+from bench.judge.frame import DeviceRun
+from bench.store.parquet import NO_SWEEPS, Sweeps
+from bench.store.schema import RunKey
 from plots.report import accept, cases, claims, devices, experiments, machine, nights, units
-from plots.report.section import Results, Section, filled
+from plots.report.section import Results, Section, ShownRun, filled
 
 OfResults = Callable[[Results], Section | None]
 SECTIONS: Sequence[OfResults] = (
@@ -13,6 +20,39 @@ SECTIONS: Sequence[OfResults] = (
     *(claims.section, cases.section, experiments.section),
 )
 """In the order of the page; each appears if the results have what it shows."""
+
+
+def of_runs(
+    files: Sequence[Path],
+    runs: Sequence[DeviceRun],
+    sweeps: Mapping[RunKey, Sweeps],
+    judged: Sequence[JudgedClaim],
+    timed: int = 0,
+) -> Results:
+    """What a page is about, of runs that have been read; `timed`: the cases of the page, if it has more."""
+    listed = [int(cases.listed(run.columns).sum()) for run in runs]
+    share = cases.MOST_ROWS / max(timed, sum(listed), 1)
+    shown = [_shown(run, count, share) for run, count in zip(runs, listed, strict=True)]
+    alone = runs[0] if len(runs) == 1 else None
+    return Results(files, shown, judged, alone, sweeps.get(alone.key, NO_SWEEPS) if alone else NO_SWEEPS)
+
+
+def _shown(run: DeviceRun, listed: int, share: float) -> ShownRun:
+    known = (run.key, run.name, run.device_name, run.datasheet, run.imported, run.measured)
+    rates, compared = rates_of(run), devices.compared(run)
+    table = (listed, cases.drawn(run, share), cases.untimed(run))
+    return ShownRun(*known, machine.head(run), rates, compared, *table)
+
+
+def joined(devices_results: Iterable[Results]) -> Results:
+    """What a page of all these devices is about: the first one, then the others by name."""
+    remaining = iter(devices_results)
+    first = next(remaining)
+    others = [replace(part, alone=None) for part in remaining]
+    parts = [first, *sorted(others, key=lambda part: part.runs[0].device)]
+    judged = sorted((each for part in parts for each in part.judged), key=lambda each: each.imported)
+    runs = [run for part in parts for run in part.runs]
+    return replace(first, runs=runs, judged=judged, alone=None if others else first.alone)
 
 
 def html(results: Results, sections: Sequence[OfResults] = SECTIONS) -> str:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import base64
 import gzip
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from bench.device.datasheet import Datasheet
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
@@ -37,18 +39,67 @@ class Section(NamedTuple):
     """What stands below its title."""
 
 
+class Head(NamedTuple):
+    """What a page says of how a run was measured."""
+
+    name: str
+    sentence: str
+    state: tuple[str, ...]
+    """How far its times can be trusted: noise from visit to visit."""
+    ceilings: tuple[tuple[str, str, str, str], ...]
+    """(name, value, interval, case) of each ceiling that was measured."""
+    facts: tuple[tuple[str, str], ...]
+    """(fact, its values)."""
+
+    @property
+    def trust(self) -> str:
+        """The sentence and the state, by which runs are listed together."""
+        return f"{self.sentence} {'; '.join(self.state)}"
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """What pages say of a run, without its rows: those of all devices would fill the memory."""
+
+    key: RunKey
+    name: str
+    device_name: str
+    datasheet: Datasheet | None
+    imported: bool
+    measured: int
+    """How many rows have a time."""
+    head: Head
+    rates: pd.DataFrame | None
+    """As `bench.judge.achieved.rates_of` has them."""
+    compared: pd.DataFrame
+    """The columns of its rows that `bench.judge.speedup.speedups` needs."""
+    listed: int
+    """How many timed cases it has, of which ..."""
+    cases: pd.DataFrame
+    """... these stand on the page."""
+    untimed: pd.DataFrame
+    """status, reason and sweep of each row without a time."""
+
+    @property
+    def device(self) -> str:
+        """Slug of the device."""
+        return self.key.device
+
+
 @dataclass(frozen=True)
 class Results:
     """What a page is about."""
 
     files: Sequence[Path]
     """Files and folders as they were given: all nights and all units are in them."""
-    runs: Sequence[DeviceRun]
+    runs: Sequence[ShownRun]
     """The newest run of each device, of one unit of each kind; the first stands first on the page."""
-    sweeps: Mapping[RunKey, Sweeps]
-    """What each run's sweeps declared."""
-    judged: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]
-    """Verdicts on the guides' rules, with the runs that were judged together."""
+    judged: Sequence[JudgedClaim]
+    """Verdicts on the guides' rules."""
+    alone: DeviceRun | None = None
+    """The run with its rows, if it is the only one ..."""
+    sweeps: Sweeps = field(default_factory=dict)
+    """... and what its sweeps declared."""
 
     @property
     def whose(self) -> str:

@@ -11,8 +11,7 @@ import pytest
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.interop.imported_rows import device_columns, foreign_row
-from bench.judge.achieved import LAYERS, achieved
-from bench.judge.frame import DeviceRun
+from bench.judge.achieved import LAYERS, Achieved, achieved, rates_of
 from bench.judge.read_runs import runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
@@ -51,8 +50,9 @@ def gemm(device: str, m: int, share: float, dtype: str = "float16") -> Measureme
     return row(device, "gemm", 2 * m * 4096**2 / (share * peak), {}, dtype=dtype, **sizes)
 
 
-def with_sheets(*rows: Measurement) -> list[DeviceRun]:
-    return [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
+def rates(*rows: Measurement) -> list[Achieved]:
+    of = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
+    return achieved(map(rates_of, of), {run.device: run.datasheet for run in of})
 
 
 def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None:
@@ -64,7 +64,7 @@ def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None
         gemm(A100, 8, 0.99),  # bound by memory
         relu(A100, 80, 0.99, clock_start_s=1.0),  # below ten launches
     ]
-    layers, matrix = achieved(with_sheets(*large, *products, *left_out))
+    layers, matrix = rates(*large, *products, *left_out)
     sheet = find_datasheet(A100)
     assert sheet and sheet.bandwidth_byte_per_s
     peak = sheet.peak_flop_per_s("matrix", "float16")
@@ -78,9 +78,9 @@ def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None
 def test_the_power_of_a_class_is_that_of_its_own_rows() -> None:
     layers = [relu(A100, 40 + place, 0.5, power_w=250.0) for place in range(9)]
     products = [replace(gemm(A100, 4096 + place, 0.5), power_w=390.0 + place) for place in range(3)]
-    assert [each.watts for each in achieved(with_sheets(*layers, *products))] == [250.0, 391.0]
+    assert [each.watts for each in rates(*layers, *products)] == [250.0, 391.0]
     unknown = replace(gemm(A100, 5120, 0.5), power_w=None)
-    assert [each.watts for each in achieved(with_sheets(*products, unknown))] == [None]
+    assert [each.watts for each in rates(*products, unknown)] == [None]
 
 
 def test_devices_stand_from_the_oldest_to_the_newest_and_unknown_ones_are_left_out() -> None:
@@ -89,7 +89,7 @@ def test_devices_stand_from_the_oldest_to_the_newest_and_unknown_ones_are_left_o
     rows.append(
         foreign_row({**rows[0].__dict__, **device_columns("Some GPU", "cuda", None), "run_id": "made-some"})
     )
-    shown = achieved(with_sheets(*rows))
+    shown = rates(*rows)
     assert [each.device for each in shown] == [
         "tesla-t4", "nvidia-a100-sxm4-80gb", "nvidia-b200", "amd-instinct-mi300x",
     ]  # fmt: skip

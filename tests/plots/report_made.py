@@ -18,7 +18,7 @@ from bench.judge.read_runs import load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.report.page import SECTIONS, OfResults, html
+from plots.report.page import SECTIONS, OfResults, html, of_runs
 from plots.report.section import Results
 from tests.plots.synthetic import H100, NO_TIME, Machine, ceilings, row
 
@@ -57,7 +57,8 @@ def read(path: Path) -> list[DeviceRun]:
 def results(path: Path) -> Results:
     """What a result file or folder holds, as the command reads it."""
     runs, sweeps = read(path), read_sweeps([path])
-    return Results([path], runs, sweeps, judged_rows(runs, sweeps, lambda line: None))
+    judged = [each for _, of_group in judged_rows(runs, sweeps, lambda line: None) for each in of_group]
+    return of_runs([path], runs, sweeps, judged)
 
 
 def page(path: Path, sections: Sequence[OfResults] = SECTIONS) -> str:

@@ -151,13 +151,26 @@ def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_pat
     assert 'data-column="device"' in text
 
 
-def test_too_many_cases_are_counted_on_a_page_that_says_where_they_are(
+def test_of_too_many_cases_some_are_drawn_each_as_it_would_stand_among_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(every_case, "MOST_ROWS", 100)
-    text = page_of(written(tmp_path / "run.parquet", list(many(101))), (every_case.section,))
-    assert "101 timed cases are too many for one page, which has 100 at most" in text
-    assert "python -m bench table" in text and 'id="content"' not in text
+    lines = [f"NVIDIA H200,gemm,cublas,float16,{m},512,512,TN,{m}e-7" for m in range(64, 564)]
+    for path in (written(tmp_path / "run.parquet", list(many(500))), imported(tmp_path, "times", lines)):
+        every = every_one(content(page_of(path, (every_case.section,)))["cases"])
+        with monkeypatch.context() as patch:
+            patch.setattr(every_case, "MOST_ROWS", 100)
+            text = page_of(path, (every_case.section,))
+        some = every_one(content(text)["cases"])
+        assert "100 of 500 timed cases, drawn by chance; <code>python -m bench table" in text
+        assert len(some) == 100 and some.items() <= every.items()
+        places = sorted(map([*every].index, some))
+        assert places[0] < 50 and places[-1] > 450  # not the first or the last of them
+
+
+def every_one(cases: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Name of each case of a page -> its numbers and words."""
+    columns = [column(cases, name) for name in cases if name != "name"]
+    return dict(zip(cases["name"], zip(*columns, strict=True), strict=True))
 
 
 PRODUCTS = "device,operator,implementation,dtype,m,n,k,layout,seconds"

@@ -17,7 +17,7 @@ NIGHTS = Path(__file__).parents[2] / "results" / "reference" / "nights"
 
 
 def results(*files: Path) -> Results:
-    return Results(files=files, runs=[], sweeps={}, judged=[])
+    return Results(files=files, runs=[], judged=[])
 
 
 def test_what_moved_on_the_committed_nights_is_told_and_drawn() -> None:

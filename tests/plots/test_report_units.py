@@ -14,7 +14,7 @@ Chance = np.random.Generator
 
 
 def results(*folders: Path) -> Results:
-    return Results(folders, [], {}, [])
+    return Results(folders, [], [])
 
 
 def test_a_fleet_has_a_table_of_the_slow_and_a_figure_of_each_kind(tmp_path: Path, chance: Chance) -> None:

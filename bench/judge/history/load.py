@@ -49,8 +49,8 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[RunKey, Path] = {}
-    for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
-        if table["source"].null_count < len(table):
+    for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES, own=True):
+        if table["source"].null_count < len(table) or not len(table):
             left_out(f"{path}: imported timings have no nights")
         by_run: dict[RunKey, list[Measurement]] = defaultdict(list)
         for row in parquet.rows(table):
