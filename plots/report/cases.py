@@ -104,7 +104,8 @@ def drawn(run: DeviceRun, share: float) -> pd.DataFrame:
     names = [row_name(row) for row in measured]
     predicted_s = prediction_lines.best_s(rows).astype(float)
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
-    commands = [command_again(row, (SWEEPS / f"{row.sweep}.yaml").is_file()) for row in measured]
+    ours = {sweep: (SWEEPS / f"{sweep}.yaml").is_file() for sweep in rows["sweep"].unique()}
+    commands = [command_again(row, ours[row.sweep]) for row in measured]
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
     return rows[_KEPT].assign(
         name=names,
