@@ -274,6 +274,18 @@ def test_what_a_datasheet_alone_promises_is_no_number_of_a_device(tmp_path: Path
     assert "of the roof" not in cards, "which would be the fastest of the same rows"
 
 
+def test_a_convolution_is_no_matrix_product_however_fast(tmp_path: Path) -> None:
+    """Winograd's algorithm, say, takes less arithmetic than is counted."""
+    head = "device,operator,implementation,dtype,layout,m,n,k,"
+    head += "c,h,w,window_h,window_w,padding,direction,seconds"
+    lines = [
+        "NVIDIA H200,gemm,cublas,float16,TN,4096,4096,4096,,,,,,,,2.75e-4",
+        "NVIDIA H200,convolution,cudnn,float16,NHWC,,32,256,256,56,56,3,3,1,forward,1.32e-4",
+    ]
+    text = page_of(imported(tmp_path, "both", lines, head), (the_machine.section,))
+    assert 'class="value">499.8 TFLOP/s<' in text and "897" not in text
+
+
 def test_a_run_has_its_roofline_its_figures_and_its_acceptance(tmp_path: Path) -> None:
     """Each figure is an SVG with its title as text, and drawn as `plots draw` draws it."""
     copy = row(CPU, "fleet/memory", Stream(kind="copy", length=2**26, dtype="float32"), "aten")
