@@ -46,11 +46,10 @@ def prediction(
 ) -> None:
     """How far predictions are off on public timings. Rows used for calibration are never scored.
 
-    By a few timings of a GPU or (--unseen) by none, beside the datasheet's roofline and one factor:
-    |predicted / measured - 1| in percent (mean, and of the model also with the one factor taken off by which
-    it is off on a GPU, the median and the 90th percentile), averaged over GPUs and sources, and the share of
-    times inside the 90 % interval. Ten minutes on one core
-    for all operators.
+    By a few timings of a GPU or (--unseen) by none: mean |predicted / measured - 1| in percent, averaged over
+    GPUs and sources, and the share of times inside the 90 % interval. Beside it are the datasheet's roofline;
+    the model with the one factor taken off by which it is off on a GPU; and the twin, the same cases on that
+    other GPU which fits best in hindsight, with its factor known. Half an hour on one core for all operators.
     """
     from bench.judge.timings import read_pool
     from studies.operator_prediction import score_lines, scored

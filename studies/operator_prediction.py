@@ -1,8 +1,9 @@
 """How far predictions of any operator are off on GPUs that others timed: with a few timings there, and none.
 
 Every model is scored on the same rows: times of ten launch overheads and more, of GPUs with a datasheet, but
-for those that calibrate (bench/model/pooled.py). Beside the model stand the datasheet's roofline and one
-factor: the roofline times the median of what the designated rows, or all other GPUs, take of it.
+for those that calibrate (bench/model/pooled.py). Beside the model stand the datasheet's roofline and a
+*twin*: the same cases as they were timed on that other GPU which is most like it in hindsight, times the one
+factor that fits best. No model that learns from other GPUs can be expected to be much better.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
 
 MOST = 2000
-"""Rows of an operator, GPU and source that are scored."""
+"""Rows of an operator, implementation, GPU and source that are scored."""
 LEAST = 48
-"""Rows below which a GPU and source is not scored."""
+"""Rows below which they are not scored, and cases in common below which a GPU is no twin."""
 
 
 @dataclass(frozen=True)
@@ -38,40 +39,43 @@ class Scored:
 
     operator: str
     kind: str
-    """Data type and, of an operator that has several, the pass: `float32 forward`."""
+    """Implementation, data type and, of an operator that has several, the pass: `aten float32 forward`."""
     device: str
     source: str
     measured_s: Floats
     roofline_s: Floats
-    factor_s: Floats
     learned_s: Floats
-    inside: npt.NDArray[np.bool_]
-    """Whether each time is inside the interval; false without one."""
+    inside: npt.NDArray[np.bool_] | None
+    """Whether each time is inside the interval; None without intervals, which need two other GPUs."""
+    twin: tuple[float, str]
+    """(Mean |predicted / measured - 1| by the twin, its name); NaN and "" without one."""
 
     @property
     def covered(self) -> float:
-        """Percent of the times inside the interval."""
-        return 100.0 * float(self.inside.mean())
+        """Percent of the times inside the interval; NaN without one."""
+        return 100.0 * float(self.inside.mean()) if self.inside is not None else float("nan")
 
     @property
     def errors(self) -> list[Errors]:
-        """Of the roofline, one factor, the model, and the model without the factor by which it is off."""
+        """Of the roofline, the model, and the model without the factor by which it is off."""
         known_s = self.learned_s * np.median(self.measured_s / self.learned_s)
-        predicted = (self.roofline_s, self.factor_s, self.learned_s, known_s)
+        predicted = (self.roofline_s, self.learned_s, known_s)
         return [Errors.of(seconds, self.measured_s) for seconds in predicted]
 
 
 def scored(
     pool: Pool, operators: Sequence[str], unseen: bool, say: Callable[[str], object]
 ) -> Iterator[Scored]:
-    """Every kind of operator on every GPU of every source that has LEAST rows of the operator."""
+    """Every kind of operator on every GPU of every source that has LEAST rows of an implementation."""
     for operator in operators:
-        known = pool.of(operator)
-        for (device, _), rows in known.rows.groupby(["device_name", "run_id"], sort=True):
-            start_s = rows["clock_start_s"].astype(float).fillna(START_S)
-            rows = rows[rows["median_s"] >= OVERHEAD * start_s].drop(pool.largest, errors="ignore")
-            if len(rows) >= LEAST:
-                yield from _scored(known, str(device), rows, unseen)
+        implementations = pool.rows.loc[pool.rows["operator"] == operator, "implementation"]
+        for implementation in sorted(implementations.unique()):
+            known = pool.of(operator, implementation)
+            for (device, _), rows in known.rows.groupby(["device_name", "run_id"], sort=True):
+                start_s = rows["clock_start_s"].astype(float).fillna(START_S)
+                rows = rows[rows["median_s"] >= OVERHEAD * start_s].drop(pool.largest, errors="ignore")
+                if len(rows) >= LEAST:
+                    yield from _scored(known, str(device), rows, unseen)
         say(f"{operator}: scored")
 
 
@@ -80,51 +84,57 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
     designated = rows.loc[known.designated(sheet, rows)]
     rest = rows.drop(designated.index)
     rest = rest.sample(min(MOST, len(rest)), random_state=0).sort_index()
-    measured_s = rest["median_s"].to_numpy(dtype=float)
-    roofline_s = _roofline(rest, sheet)
     learned: PooledPrediction | None
-    if unseen:
-        others = known.others(sheet)
-        if not len(others):
-            return
-        factors = [
-            np.median(some["median_s"] / _roofline(some, known.pool.sheets[str(name)]))
-            for name, some in others.groupby("device_name")
-        ]
-        factor, learned = float(np.median(factors)), known.unseen(sheet, rest)
-    else:
-        factor = float(np.median(designated["median_s"] / _roofline(designated, sheet)))
-        learned = known.calibrated(sheet, designated, rest)
+    learned = known.unseen(sheet, rest) if unseen else known.calibrated(sheet, designated, rest)
     if learned is None:
         return
+    measured_s, roofline_s = rest["median_s"].to_numpy(dtype=float), _roofline(rest, sheet)
     inside = (learned.low_s <= measured_s) & (measured_s <= learned.high_s)
     passes = rest.get(PARAMETER + "direction")
-    kinds = rest["dtype"] if passes is None else rest["dtype"] + " " + passes.fillna("")
+    kinds = rest["implementation"] + " " + rest["dtype"]
+    if passes is not None:
+        kinds += " " + passes.fillna("")
     for kind in sorted(kinds.unique()):
         of = (kinds == kind).to_numpy()
         yield Scored(
             *(str(rest["operator"].iloc[0]), kind.strip(), device, str(rest["run_id"].iloc[0])),
-            *(measured_s[of], roofline_s[of], factor * roofline_s[of], learned.seconds[of], inside[of]),
+            *(measured_s[of], roofline_s[of], learned.seconds[of]),
+            inside[of] if np.isfinite(learned.high_s[of]).any() else None,
+            _twin(rest[of], known.others(sheet)),
         )
+
+
+def _twin(rows: pd.DataFrame, others: pd.DataFrame) -> tuple[float, str]:
+    """How far the same cases on another GPU are off with the best factor, and on which that is least."""
+    same = ["operator", "cache", "parameters"]
+    found = [(float("nan"), "")]
+    for name, other in others.groupby("device_name"):
+        times = rows[[*same, "median_s"]].merge(other.groupby(same)["median_s"].median(), on=same)
+        if len(times) >= LEAST:
+            ratio = times["median_s_y"] / times["median_s_x"]
+            found.append((float((ratio / ratio.median() - 1.0).abs().mean()), str(name)))
+    return min(found[1:] or found)
 
 
 def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
     """A line for each kind of operator, means over GPUs and sources; with `each` one for each of these."""
-    columns = (">rows", ">roofline", ">one factor", ">model", ">its factor known", ">median", ">90th")
+    columns = (">rows", ">roofline", ">model", ">its factor known", ">twin", ">median", ">90th")
     rows: list[tuple[str, ...]] = []
     for operator, kind in dict.fromkeys((one.operator, one.kind) for one in found):
         some = [one for one in found if (one.operator, one.kind) == (operator, kind)]
         models = list(zip(*(one.errors for one in some), strict=True))
-        learned = models[2]
+        learned = models[1]
         worst = int(np.argmax([errors.mape for errors in learned]))
+        twins = [one.twin[0] for one in some if one.twin[1]]
         rows.append(
             (
                 *(operator, kind, str(len({one.device for one in some}))),
                 str(sum(len(one.measured_s) for one in some)),
                 *(_percent(np.mean([errors.mape for errors in of])) for of in models),
+                _percent(np.mean(twins)) if twins else "-",
                 _percent(np.mean([errors.median for errors in learned])),
                 _percent(np.mean([errors.p90 for errors in learned])),
-                f"{np.mean([one.covered for one in some]):.0f}",
+                _covered([one.covered for one in some]),
                 f"{some[worst].device} {_percent(learned[worst].mape)}",
             )
         )
@@ -133,7 +143,8 @@ def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
                 (
                     *("", f"  {one.source}", "", str(len(one.measured_s))),
                     *(_percent(of.mape) for of in one.errors),
-                    *(_percent(errors.median), _percent(errors.p90), f"{one.covered:.0f}", one.device),
+                    f"{_percent(one.twin[0])} {one.twin[1]}" if one.twin[1] else "-",
+                    *(_percent(errors.median), _percent(errors.p90), _covered([one.covered]), one.device),
                 )
             )
     yield from table_lines(("operator", "kind", ">GPUs", *columns, ">in the interval", "worst GPU"), rows)
@@ -141,6 +152,11 @@ def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
+
+
+def _covered(percents: Sequence[float]) -> str:
+    known = [percent for percent in percents if np.isfinite(percent)]
+    return f"{np.mean(known):.0f}" if known else "-"
 
 
 def _roofline(rows: pd.DataFrame, sheet: Datasheet) -> Floats:

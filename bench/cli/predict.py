@@ -60,14 +60,13 @@ def cases_of(operator: str, given: Sequence[str], sheet: Datasheet) -> list[Case
 
 def learned_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> Iterator[str]:
     """The predicted times of one operator's cases on one GPU, and the evidence for them."""
-    operator = pool.of(cases[0].problem.operator)
     yield f"{wanted.name}: one launch of each case, predicted"
     evidence: list[str] = []
     without: list[str] = []
     texts: dict[str, tuple[str, str]] = {}
     for name in dict.fromkeys(case.implementation for case in cases):
         of = [case for case in cases if case.implementation == name]
-        known = operator.implemented(name)
+        known = pool.of(cases[0].problem.operator, name)
         if (count := len(known.rows)) < LEAST_ROWS:
             without.append(f"{name} ({count})" if count else name)
             continue

@@ -73,8 +73,8 @@ def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None =
     open_rows = frame[bounded & (frame["role"] == "measurement")]
     usable = _usable(frame) & (frame["source"].isna() | run.imported)
     frame.loc[largest(frame[usable], {run.device_name: sheet}), "calibrating"] = True
-    for operator, rows in open_rows.groupby("operator", sort=False):
-        known = pool.of(str(operator))
+    for (operator, implementation), rows in open_rows.groupby(["operator", "implementation"], sort=False):
+        known = pool.of(str(operator), str(implementation))
         if (operators is not None and operator not in operators) or not len(known.rows):
             continue
         rows = with_parameters(rows[list(COLUMNS)])

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.model.launch_features import Vocabulary, features, near, with_parameters
-from bench.model.reached import Reached, apart, largest
+from bench.model.reached import PRODUCTS, Reached, apart, largest
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -83,35 +83,38 @@ class Pool:
         return Reached.of(self.rows, self.sheets)
 
     @cached_property
-    def _operators(self) -> dict[str, OperatorPool]:
+    def _operators(self) -> dict[tuple[str, str], OperatorPool]:
         return {}
 
-    def of(self, operator: str) -> OperatorPool:
-        """What it knows of one operator."""
-        if operator not in self._operators:
-            rows = with_parameters(self.rows[self.rows["operator"].isin([operator, *KIN.get(operator, ())])])
-            self._operators[operator] = OperatorPool(self, rows[rows["operator"] == operator], rows)
-        return self._operators[operator]
+    def of(self, operator: str, implementation: str) -> OperatorPool:
+        """What it knows of one operator by one implementation.
+
+        Another implementation moves other bytes for the same work; that of a product computes the same.
+        """
+        known = self._operators.get((operator, implementation))
+        if known is None:
+            kin = self.rows["operator"].isin([operator, *KIN.get(operator, ())])
+            alike = self.rows["implementation"].eq(implementation) | (operator in PRODUCTS)
+            rows = with_parameters(self.rows[kin & alike])
+            own = (rows["operator"] == operator) & (rows["implementation"] == implementation)
+            known = OperatorPool(self, rows[own], rows)
+            self._operators[operator, implementation] = known
+        return known
 
 
 @dataclass(frozen=True, eq=False)
 class OperatorPool:
-    """The timings of one operator."""
+    """The timings of one operator by one implementation."""
 
     pool: Pool
     rows: pd.DataFrame
     family: pd.DataFrame
-    """Its rows, and those of the operators that it learns from too."""
+    """Its rows, and those of the operators and implementations that it learns from too."""
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of all that it learns from."""
         return Vocabulary.of(self.family)
-
-    def implemented(self, name: str) -> OperatorPool:
-        """The timings of one implementation."""
-        rows, family = (some[some["implementation"] == name] for some in (self.rows, self.family))
-        return OperatorPool(self.pool, rows, family)
 
     def own(self, wanted: Datasheet) -> pd.DataFrame:
         """The rows of this GPU."""

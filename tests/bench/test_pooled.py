@@ -91,7 +91,7 @@ def timings() -> list[Measurement]:
 
 
 def of_gpu(known: Pool, name: str) -> pd.DataFrame:
-    rows = known.of("softmax").rows
+    rows = known.of("softmax", "aten").rows
     return rows[rows["device_name"] == name]
 
 
@@ -102,7 +102,7 @@ def error(predicted_s: np.ndarray, rows: pd.DataFrame) -> float:
 def test_what_other_gpus_have_in_common_holds_on_one_without_timings(timings: list[Measurement]) -> None:
     known = pool_of(timings)
     rows = of_gpu(known, OWN)
-    learned = known.of("softmax").unseen(sheet_of(OWN), rows)
+    learned = known.of("softmax", "aten").unseen(sheet_of(OWN), rows)
     assert learned is not None
     # The law is the same on all, in shares of the bandwidth: what is left is where trees step.
     assert error(learned.seconds, rows) < 0.08
@@ -113,7 +113,9 @@ def test_a_gpu_without_timings_is_predicted_without_its_timings(timings: list[Me
     timings = [*timings, *(one for device in GPUS for one in copies(device, 0.8))]
     slower = [replace(one, median_s=9 * one.median_s) if one.device_name == OWN else one for one in timings]
     rows = of_gpu(pool_of(timings), OWN)
-    first, second = (pool_of(some).of("softmax").unseen(sheet_of(OWN), rows) for some in (timings, slower))
+    first, second = (
+        pool_of(some).of("softmax", "aten").unseen(sheet_of(OWN), rows) for some in (timings, slower)
+    )
     assert first is not None and second is not None
     np.testing.assert_allclose(first.seconds, second.seconds)
     np.testing.assert_allclose(first.high_s, second.high_s)
@@ -124,7 +126,7 @@ def test_a_few_own_timings_tell_what_no_other_gpu_does(timings: list[Measurement
     slower = [
         replace(one, median_s=factor * one.median_s) if one.device_name == OWN else one for one in timings
     ]
-    known = pool_of(slower).of("softmax")
+    known = pool_of(slower).of("softmax", "aten")
     rows = known.own(sheet_of(OWN))
     designated = known.designated(sheet_of(OWN), rows)
     assert 8 <= len(designated) <= CALIBRATING and designated.is_unique
@@ -182,8 +184,10 @@ def test_a_linear_layer_on_a_card_of_less_power_than_any_that_was_timed() -> Non
     """By linear layers of GPUs unlike it, and by products of an L40S, which its power limits as well."""
     made = [product(device, "linear", "float32") for device in GPUS[:3] for _ in range(60)]
     made += [product(device, "gemm", "float32") for device in (*GPUS[:3], "NVIDIA L40S") for _ in range(60)]
-    known = pool_of(made).of("linear")
-    asked = pool_of([product("NVIDIA L4", "linear", "float32") for _ in range(40)]).of("linear").rows
+    known = pool_of(made).of("linear", "cublas")
+    asked = (
+        pool_of([product("NVIDIA L4", "linear", "float32") for _ in range(40)]).of("linear", "cublas").rows
+    )
     learned = known.unseen(sheet_of("NVIDIA L4"), asked)
     assert learned is not None and error(learned.seconds, asked) < 0.33
     # No type but the timed ones has an interval.
@@ -195,7 +199,7 @@ def test_a_linear_layer_on_a_card_of_less_power_than_any_that_was_timed() -> Non
 def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
     """Three times slower wherever nothing calibrates: the model is off by two thirds there."""
     known = pool_of(timings)
-    some = known.of("softmax")
+    some = known.of("softmax", "aten")
     designated = {
         index
         for _, rows in some.rows.groupby(["device_name", "run_id"])
@@ -206,7 +210,7 @@ def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
     # Which rows are designated does not depend on their times, only what is learned of them does.
     for one in scored(slow, ["softmax"], False, lambda _: None):
         assert len(one.measured_s) == 150 - CALIBRATING
-        _, _, learned, known = one.errors
+        _, learned, known = one.errors
         assert learned.median == pytest.approx(2 / 3, abs=0.15) and known.median < 0.1
 
 
