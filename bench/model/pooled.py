@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.model.launch_features import Vocabulary, features, near, with_parameters
-from bench.model.reached import PRODUCTS, Reached, apart, largest
+from bench.model.launch_features import Vocabulary, features, near, peaks, with_parameters
+from bench.model.reached import CLOCK_OF_POWER, PRODUCTS, Reached, apart, largest
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -252,10 +252,20 @@ class _Forest:
         """Predict rows of a GPU."""
         at, base = _features(self.of_operator, rows, self.known, sheet)
         log, disagreement = _mean_and_deviation(self.trees, at.to_numpy())
+        log = log + self._slowed(rows, sheet, base * np.exp(log))
         # What the trees split by, and where they end: launches alike in these are alike in what is left.
         importance = self.trees.feature_importances_
         weights = np.append(np.sqrt(importance / (importance.max() or 1.0)), 1.0)
         return _PooledResult(base, log, disagreement + self.spread, np.column_stack([at, log]), weights)
+
+    def _slowed(self, rows: pd.DataFrame, sheet: Datasheet, seconds: Floats) -> Floats:
+        """Logarithms of the factor, [n], by which power slows launches that would take these seconds."""
+        kinds = list(zip(rows["operator"], rows["dtype"], strict=True))
+        found = {kind: self.known.peak_shares(sheet, *kind) for kind in set(kinds)}
+        share, powered = np.array([found[kind] for kind in kinds], dtype=float).reshape(-1, 2).T
+        at_peak_s = rows["flop"] / peaks(rows, dict.fromkeys(rows["device_name"].unique(), sheet))
+        busy = (at_peak_s / share / seconds).fillna(0.0).to_numpy()
+        return np.asarray(np.log(np.maximum(1.0, share / powered * busy**CLOCK_OF_POWER)))
 
 
 def grown(at: Floats, left: Floats, weights: Floats) -> ExtraTreesRegressor:
@@ -294,7 +304,7 @@ def _features(
     shares = {name: known.share(sheets[name]) for name in names}
     given = rows.reindex(columns=operator.family.columns)
     kinds = set(zip(rows["device_name"], rows["operator"], rows["dtype"], strict=True))
-    of_peak = {kind: known.peak_share(sheets[kind[0]], *kind[1:]) for kind in kinds}
+    of_peak = {kind: known.peak_shares(sheets[kind[0]], *kind[1:])[0] for kind in kinds}
     at, base = features(given, sheets, shares, of_peak, operator.vocabulary)
     return at, base.to_numpy(dtype=float)
 

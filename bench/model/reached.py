@@ -2,9 +2,10 @@
 
 Memory: the share of the datasheet's bandwidth that the largest element-wise launches draw. Products: the
 share of the peak that those reach which arithmetic bounds (their median); on a GPU that was not timed that of
-its nearest relative, as far as the power for an operation of the peak allows. A V100 has 17.9 pJ for one in
-float32 and reaches 0.84 of its peak, a T4 has 8.6 and reaches 0.41. Convolutions tell no such share: their
-algorithms compute less than is counted.
+its nearest relative, as far as power allows. A launch draws power as it keeps the units busy and as its clock
+rises, so where power is short busy launches slow down most: a V100 reaches 0.5 to 0.95 of its peak in float32
+as a layer grows, a T4, with 0.56 of the power for each unit, 0.4 to 0.5. Convolutions tell no such share, as
+their algorithms compute less than is counted.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ USUAL_SHARE = 0.85
 """Share of the datasheet's bandwidth, where no GPU was timed."""
 PRODUCTS = ("gemm", "linear")
 """Operators that compute what is counted."""
-RATE_OF_POWER = 2 / 3
-"""Exponent of power by which a rate rises. Assumed: midway between 1 (a fixed voltage) and 1/3 (one in
+CLOCK_OF_POWER = 2 / 3
+"""Exponent of power by which the clock rises. Assumed: midway between 1 (a fixed voltage) and 1/3 (one in
 proportion to the clock). Taken after 0.7 and 1 had been scored on GEMM, so with its errors in view."""
 MOST_OF_PEAK = 0.9
 """Share of a peak that more power leads to at most. Assumed."""
@@ -101,26 +102,37 @@ class Reached:
         learned: dict[Any, float] = shares["median"][shares["size"] >= LEAST_BOUND].to_dict()
         return replace(self, of_peak=learned)
 
-    def peak_share(self, sheet: Datasheet, operator: str, dtype: str) -> float:
-        """Share of its peak that products reach on a GPU: its own, that of its relative with as much power
-        for an operation, or the median; 1 where nothing was learned."""
+    def peak_shares(self, sheet: Datasheet, operator: str, dtype: str) -> tuple[float, float]:
+        """(share of its peak that products reach on a GPU, the same as far as its power allows).
 
-        def joule(of: Datasheet) -> float:
-            peak = of.peak_flop_per_s("matrix", dtype)
-            return of.power_w / peak if of.power_w and peak else math.nan
+        Its own; that of its relative with as much power for a unit; or the median. 1 where nothing was
+        learned; the second is infinite where power is not known to be short.
+        """
 
-        found: list[tuple[float, bool, float, float]] = []
+        def of_unit(of: Datasheet) -> tuple[float, float]:
+            """(Hz of the boost clock, watt for an operation in each clock)"""
+            clock, peak = of.boost_clock_hz or math.nan, of.peak_flop_per_s("matrix", dtype) or math.nan
+            return clock, (of.power_w or math.nan) * clock / peak
+
+        found: list[tuple[float, bool, float, float, float]] = []
         alike = {key: share for key, share in self.of_peak.items() if key[2] == _like(dtype)}
+        clock, watt = of_unit(sheet)
         for (name, of_operator, _), share in alike.items():
             if name in sheet.match and of_operator == operator:
-                return share
-            distance, more = apart(self.sheets[name], sheet), joule(sheet) / joule(self.sheets[name])
-            same = (sheet.capability or (0,))[0] == (self.sheets[name].capability or (0,))[0]
-            if same and distance <= RELATED and more > 0:
-                allowed = min(max(share, MOST_OF_PEAK), share * more**RATE_OF_POWER)
-                found.append((distance, of_operator != operator, abs(math.log(more)), allowed))
+                return share, math.inf
+            relative = self.sheets[name]
+            its_clock, its_watt = of_unit(relative)
+            same = (sheet.capability or (0,))[0] == (relative.capability or (0,))[0]
+            if same and (distance := apart(relative, sheet)) <= RELATED and watt / its_watt > 0:
+                powered = share * its_clock / clock * (watt / its_watt) ** CLOCK_OF_POWER
+                most = max(share, min(MOST_OF_PEAK, powered))
+                allowed = powered if powered < share else math.inf
+                found.append(
+                    (distance, of_operator != operator, abs(math.log(watt / its_watt)), most, allowed)
+                )
         own = [share for key, share in alike.items() if key[1] == operator]
-        return min(found)[-1] if found else float(np.median(own or list(alike.values()) or [1.0]))
+        usual = float(np.median(own or list(alike.values()) or [1.0]))
+        return min(found)[-2:] if found else (usual, math.inf)
 
 
 def _like(dtype: str) -> str:
