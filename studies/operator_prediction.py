@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from bench.cli.table import table_lines
 from bench.judge.flags import OVERHEAD
 from bench.model.calibrated_runs import Errors
 from bench.model.launch_features import PARAMETER, START_S
 from bench.model.pooled import OperatorPool, Pool, PooledPrediction
+from bench.model.reached import PRODUCTS
 from bench.model.roofline import Floats
+from bench.spec import ITEM_BYTE
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bench.device.datasheet import Datasheet
 
 MOST = 2000
 """Rows of an operator, implementation, GPU and source that are scored."""
 LEAST = 48
-"""Rows below which they are not scored, and cases in common below which a GPU is no twin."""
+"""Rows below which they are not scored. A twin has as many of a group's cases, and half of them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Scored:
 
     operator: str
     kind: str
-    """Implementation, data type and, of an operator that has several, the pass: `aten float32 forward`."""
+    """Implementation, data type, the pass where there are several, and of gemm and linear whether all sides of
+    the product are multiples of 16 bytes: `cublas float32 forward aligned`."""
     device: str
     source: str
     measured_s: Floats
@@ -94,10 +96,14 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
     kinds = rest["implementation"] + " " + rest["dtype"]
     if passes is not None:
         kinds += " " + passes.fillna("")
+    if known.family["operator"].isin(PRODUCTS).all():
+        step = 16 // rest["dtype"].map(ITEM_BYTE)
+        odd = pd.concat([rest[f"product_{side}"] % step > 0 for side in "mnk"], axis=1).any(axis=1)
+        kinds += odd.map({True: " unaligned", False: " aligned"})
     for kind in sorted(kinds.unique()):
         of = (kinds == kind).to_numpy()
         yield Scored(
-            *(str(rest["operator"].iloc[0]), kind.strip(), device, str(rest["run_id"].iloc[0])),
+            *(str(rest["operator"].iloc[0]), " ".join(kind.split()), device, str(rest["run_id"].iloc[0])),
             *(measured_s[of], roofline_s[of], learned.seconds[of]),
             inside[of] if np.isfinite(learned.high_s[of]).any() else None,
             _twin(rest[of], known.others(sheet)),
@@ -110,7 +116,7 @@ def _twin(rows: pd.DataFrame, others: pd.DataFrame) -> tuple[float, str]:
     found = [(float("nan"), "")]
     for name, other in others.groupby("device_name"):
         times = rows[[*same, "median_s"]].merge(other.groupby(same)["median_s"].median(), on=same)
-        if len(times) >= LEAST:
+        if len(times) >= max(LEAST, len(rows) / 2):
             ratio = times["median_s_y"] / times["median_s_x"]
             found.append((float((ratio / ratio.median() - 1.0).abs().mean()), str(name)))
     return min(found[1:] or found)
