@@ -40,8 +40,8 @@ class Scored:
 
     operator: str
     kind: str
-    """Implementation, data type, the pass where there are several, and of gemm and linear whether all sides of
-    the product are multiples of 16 bytes: `cublas float32 forward aligned`."""
+    """Implementation, data type, the pass where there are several, and of gemm and linear whether all sides
+    of the product are multiples of 16 bytes: `cublas float32 forward aligned`."""
     device: str
     source: str
     measured_s: Floats
