@@ -49,7 +49,8 @@ By = Literal["claim", "rule", "experiment"]
 def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[JudgedClaim]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     import pandas  # noqa: F401  once, and not in each process
-    import scipy.spatial  # noqa: F401
+    import scipy.spatial
+    import scipy.stats  # noqa: F401
 
     judged: list[JudgedClaim] = []
     parts = _apart(results, left_out)

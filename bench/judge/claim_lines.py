@@ -195,10 +195,10 @@ def chances(
 
 
 def named(chances: Floats) -> Bools:
-    """Which lines are so, beyond chance: up to the last whose chance, times all over its rank, is small."""
-    ranked = np.sort(chances)
-    small = ranked * (len(ranked) / np.arange(1, len(ranked) + 1)) <= CHANCE
-    return np.asarray(chances <= ranked[small].max(initial=-1.0))
+    """Which lines are so, beyond chance."""
+    from scipy import stats
+
+    return np.asarray(stats.false_discovery_control(chances) <= CHANCE)
 
 
 def count(chances: Floats) -> int:
@@ -216,16 +216,13 @@ def count(chances: Floats) -> int:
 
 
 def _share(claim: Claim, holds: Floats) -> ClaimEffect:
-    from scipy import special
+    from scipy import stats
 
     count, share = len(holds), float(holds.mean())
-    normal = float(special.ndtri(0.975))
-    middle = (2 * count * share + normal**2) / (2 * (count + normal**2))
-    half = normal / (2 * (count + normal**2)) * math.sqrt(4 * count * share * (1 - share) + normal**2)
-    low, high = middle - half if share > 0 else 0.0, middle + half if share < 1 else 1.0
-    answer = claim.expected.answer(low, high)
+    ends = stats.binomtest(round(share * count), count).proportion_ci(method="wilson")
+    answer = claim.expected.answer(ends.low, ends.high)
     counts = (count, count * (answer is True), count * (answer is False))
-    return ClaimEffect(share, low, high, *counts, noun="share")
+    return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
 
 
 def _exceptions(test: Any, rows: Columns, sound: Bools, last: Places, holding: Bools, failing: Bools) -> str:
