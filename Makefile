@@ -2,7 +2,7 @@
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is, with random numbers of its own; `make test` runs the same at every run.
 # `make figures`: the figures of README and docs, and the scores, again, from the committed runs alone.
-# `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
+# `make public`: what others have measured on GPUs, and what it says of the guides' rules.
 # `make site`: all of this as static pages.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
 # With PYTHON_AS_IS=/usr/bin/python3 they use that Python with what it has instead, and install nothing.
@@ -93,9 +93,7 @@ public: $(READY)
 	echo "What the guides' rules say on these rows: about a minute"; \
 	$(RUN) -m bench claims results/imported $(REFERENCE)/public $(REFERENCE)/engines --by rule --json \
 		> results/imported/rules.json && \
-	$(RUN) -m plots rules results/imported/rules.json && \
-	echo "How far off the model is on each GPU: ten minutes and 5 GB of memory; all else is done" && \
-	$(RUN) -m plots score results/imported --json results/imported/scores.json && exit $$imported
+	$(RUN) -m plots rules results/imported/rules.json && exit $$imported
 
 # Reports for any browser in site/, with an index; of all public times after `make public`.
 .PHONY: site

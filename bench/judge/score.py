@@ -24,7 +24,13 @@ import numpy as np
 import pandas as pd
 
 from bench.model.calibrated_runs import Errors
-from bench.model.predict import LEVELS
+from bench.model.predict import LEARNED, LEVELS
+
+SCORED = (
+    *("run_id", "device", "operator", "source", "regime", "visit", "median_s", "calibrating", "scored"),
+    *dict.fromkeys((*LEVELS.values(), *LEARNED)),
+)
+"""Columns that are needed."""
 
 
 @dataclass(frozen=True)

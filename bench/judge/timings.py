@@ -42,11 +42,6 @@ def pool(frame: pd.DataFrame) -> Pool:
     return Pool(rows.reset_index(drop=True), sheets)
 
 
-def pool_of_runs(measured_runs: Iterable[DeviceRun]) -> Pool:
-    """The same of runs that have been read."""
-    return pool(pd.concat([run.columns[list(READ)] for run in measured_runs], ignore_index=True))
-
-
 def counts_text(rows: pd.DataFrame) -> str:
     """How many timings these are, of how many GPUs, by whom."""
     devices = rows["device_name"].nunique()

@@ -15,9 +15,9 @@ from rich.markup import escape
 from bench.cli.application import Results
 from bench.cli.table import table_lines
 from bench.errors import write_text
-from bench.judge.score import Score, Scorecard, scorecard
-from bench.judge.timings import pool_of_runs, with_learned
-from plots.cli.arguments import load_runs
+from bench.judge.score import SCORED, Score, Scorecard, scorecard
+from bench.judge.timings import read_pool, with_learned
+from plots.cli.arguments import by_device, load_runs
 
 
 def score(
@@ -32,9 +32,9 @@ def score(
     learned from timings, a GPU's own and those of others. A row each: n rows, mean, median and 90th
     percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
-    runs = load_runs(results)
-    known = pool_of_runs(runs)
-    card = scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
+    known = read_pool(results, lambda _: None)
+    runs = (run for files in by_device(results) for run in load_runs(files))
+    card = scorecard(pd.concat([with_learned(run, known)[[*SCORED]] for run in runs], ignore_index=True))
     for line in score_lines(card):
         typer.echo(line)
     if to is not None:
