@@ -52,15 +52,17 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     import scipy.spatial
     import scipy.stats  # noqa: F401
 
-    judged: list[JudgedClaim] = []
     parts = _apart(results, left_out)
+    sizes = [sum(path.stat().st_size for path in paths) for paths in parts]
+    # The largest first, so that none is left when the other processes are done.
+    order = sorted(range(len(parts)), key=lambda place: -sizes[place])
     with ProcessPoolExecutor(min(MOST_PROCESSES, len(usable_processors()))) as pool:
         each_part = pool.map if len(parts) > MOST_PROCESSES else map
-        for of_part, remarks in each_part(partial(_verdicts, find), parts):
-            judged += of_part
-            for text in remarks:
-                remark(text)
-    return judged
+        found = dict(zip(order, each_part(partial(_verdicts, find), [parts[i] for i in order]), strict=True))
+    for place in range(len(parts)):
+        for text in found[place][1]:
+            remark(text)
+    return [each for place in range(len(parts)) for each in found[place][0]]
 
 
 def _verdicts(find: Find, paths: Sequence[Path]) -> tuple[list[JudgedClaim], list[str]]:
