@@ -60,7 +60,9 @@ def section(results: Results) -> Section | None:
     if len(sheets) < 2:
         return None
     rows = pd.concat([run.compared for run in runs], ignore_index=True)
-    base = _base(rows, asked=len(results.files) > 1)
+    first, *others = results.files
+    # A folder of many devices asks for none of them.
+    base = _base(rows, asked=bool(others) and not any(first.glob("*/")))
     gained = gains(dict(speedups(rows, base)), base, sheets)
     rates = achieved([run.rates for run in runs], sheets)
     works = Counter((each.work, each.width) for each in rates)

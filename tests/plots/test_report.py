@@ -46,6 +46,12 @@ def invoke(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
+def words(done: Any, folder: Path) -> str:
+    """The page that a command has written, with single blanks."""
+    assert done.exit_code == 0, done.output
+    return " ".join((folder / "all.html").read_text("utf-8").split())
+
+
 def section(text: str, name: str) -> str:
     return text.split(f'id="{name}"')[1].split("</section>")[0]
 
@@ -236,6 +242,30 @@ def test_runs_of_one_device_are_told_apart_in_heads_filters_cases_and_tables(tmp
     filters = text.split('data-column="device"')[1].split("</select>")[0]
     for name in names:
         assert f"<strong>{name}</strong>" in text and f'value="{name}"' in filters
+
+
+def test_only_a_device_that_was_asked_for_is_compared_with_though_others_share_more_cases(
+    tmp_path: Path,
+) -> None:
+    """Of A, B and C, in this order, A and B share a case, and B and C."""
+    wanted = {"a": (H100, 512), "b": (H200, 512), "c": (H100, 2048)}
+    shared = [one for one in few(H200) if '"n":2048' in one.parameters]
+    for name, (machine, n) in wanted.items():
+        rows = [one for one in few(machine) if f'"n":{n},' in one.parameters]
+        rows += shared if name == "b" else []
+        named = [dataclasses.replace(one, device=name, device_id=name) for one in rows]
+        for folder in ("all", "a" if name == "a" else "others"):
+            written(tmp_path / folder / name / "run.parquet", named)
+    written(
+        tmp_path / "more" / "d" / "run.parquet", [dataclasses.replace(one, device="d") for one in few(CPU)]
+    )
+    to = ("-o", tmp_path / "all.html")
+    assert "in the time of h200," in words(
+        invoke("report", tmp_path / "all", tmp_path / "more", *to), tmp_path
+    )
+    assert "in the time of h100_sxm5," in words(
+        invoke("report", tmp_path / "a" / "a", tmp_path / "others", *to), tmp_path
+    )
 
 
 def test_several_devices_begin_with_their_speed_ups(tmp_path: Path) -> None:
