@@ -3,10 +3,11 @@
     t = base * exp(residual)
 
 The base and the features of a launch are those of bench/model/launch_features.py. Extremely randomized trees
-(scikit-learn) learn what others leave of it: each GPU counts by how like it is to the one that is predicted
-(generation, maker, kind of memory). Of a GPU that has timings of the operator itself, at most CALIBRATING of
-each source are designated, spread over sizes and parameters; a Gaussian process learns what the trees leave
-of these. Designated rows are never scored.
+(scikit-learn) learn what others leave of it, by the same implementation: each GPU counts by how like it is to
+the one that is predicted (generation, maker, kind of memory). Products are slowed down as far as that one has
+less power for a unit than its relative (bench/model/reached.py). Of a GPU that has timings of the operator
+itself, at most CALIBRATING of each source are designated, spread over sizes and parameters; a Gaussian
+process learns what the trees leave of these. Designated rows are never scored.
 
 An interval holds nine launches in ten. Of a GPU without timings its width comes from GPUs that were left out
 in turn; of one with them from the designated rows, each left out in turn.

@@ -3,9 +3,9 @@
 Memory: the share of the datasheet's bandwidth that the largest element-wise launches draw. Products: the
 share of the peak that those reach which arithmetic bounds (their median); on a GPU that was not timed that of
 its nearest relative, as far as power allows. A launch draws power as it keeps the units busy and as its clock
-rises, so where power is short busy launches slow down most: a V100 reaches 0.5 to 0.95 of its peak in float32
-as a layer grows, a T4, with 0.56 of the power for each unit, 0.4 to 0.5. Convolutions tell no such share, as
-their algorithms compute less than is counted.
+rises, so where power is short busy launches slow down most, by a law that is assumed: a V100 reaches 0.5 to
+0.95 of its peak in float32 as a layer grows, a T4, with 0.56 of the power for each unit, 0.4 to 0.5.
+Convolutions tell no such share, as their algorithms compute less than is counted.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import Results, remark
+from bench.cli.application import Results, left_out, remark
 from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
-from bench.errors import write_text
+from bench.errors import UserError, write_text
 from bench.format import count_text
 from bench.store.parquet import read_sweeps, tables
 from plots.cli.arguments import COMPARED, by_device, figures, load_runs, newest, output, writing
@@ -81,25 +81,39 @@ def site(
 def _devices(results: Sequence[Path], say: Callable[[str], object], on_one: bool) -> Iterator[Shown]:
     """What these files hold of each device, with the verdicts on it; `on_one`: for one page.
 
-    One device after the other: the rows of all public ones would fill the memory.
+    One device after the other: the rows of all public ones would fill the memory. A device that cannot be
+    read is left out; UserError if none can.
     """
     say("reading results")
     files = [file for path in results for file in newest(path)]
     every = (of["median_s"] for _, of in tables(files, lambda _: None, ["median_s"]))
     timed = sum(len(seconds) - seconds.null_count for seconds in every) if on_one else 0
+    refusal, any_read = None, False
     for part in by_device(files):
-        yield from _of_part(results, part, timed, say)
+        try:
+            shown = _of_part(results, part, timed, say)
+        except UserError as error:
+            refusal = error
+            left_out(str(error))
+            continue
+        any_read = True
+        yield from shown
+    if refusal is not None and not any_read:
+        raise refusal
 
 
 def _of_part(
     results: Sequence[Path], files: Sequence[Path], timed: int, say: Callable[[str], object]
-) -> Iterator[Shown]:
+) -> list[Shown]:
     from bench.cli.claims import judged_rows
     from plots.report import page
 
     runs, sweeps = load_runs(files, one_unit=True, untimed=True), read_sweeps(files)
     say(f"judging {', '.join(dict.fromkeys(run.device for run in runs))}")
     judged = [each for _, of_group in judged_rows(runs, sweeps, remark) for each in of_group]
+    shown = []
     for device in dict.fromkeys(run.device for run in runs):
         of_device = [run for run in runs if run.device == device]
-        yield page.of_runs(results, of_device, sweeps, [of for of in judged if of.device == device], timed)
+        verdicts = [each for each in judged if each.device == device]
+        shown.append(page.of_runs(results, of_device, sweeps, verdicts, timed))
+    return shown

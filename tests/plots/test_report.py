@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -266,6 +267,26 @@ def test_only_a_device_that_was_asked_for_is_compared_with_though_others_share_m
     assert "in the time of h100_sxm5," in words(
         invoke("report", tmp_path / "a" / "a", tmp_path / "others", *to), tmp_path
     )
+
+
+def test_a_device_whose_only_file_is_damaged_is_left_out_of_the_page(tmp_path: Path) -> None:
+    """A file as older versions wrote it, without a seal: only who reads its other columns finds it out."""
+    paths = [
+        written(tmp_path / f"{machine.facts['device']}.parquet", few(machine)) for machine in (H100, H200)
+    ]
+    older = pq.read_table(paths[1])
+    pq.write_table(older, paths[1], compression="none", write_page_checksum=True, use_dictionary=False)
+    chunk = pq.read_metadata(paths[1]).row_group(0).column(older.column_names.index("flop"))
+    data = bytearray(paths[1].read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    paths[1].write_bytes(data)
+    page = tmp_path / "all.html"
+    done = invoke("report", tmp_path, "-o", page)
+    assert done.exit_code == 0 and f"{paths[1]}: not a whole parquet file" in " ".join(done.output.split())
+    assert "H100" in page.read_text("utf-8") and "H200" not in page.read_text("utf-8")
+    page.unlink()
+    done = invoke("report", paths[1], "-o", page)
+    assert done.exit_code == 2 and "not a whole parquet file" in done.output and not page.exists()
 
 
 def test_several_devices_begin_with_their_speed_ups(tmp_path: Path) -> None:
