@@ -135,8 +135,7 @@ class Model:
 
     def _product_s(self, problem: Problem, implementation: str, byte: float) -> float:
         sheet, sms, cache_byte = self.sheet, self.device.sm_count, self.device.cache_byte
-        units = sms, cache_byte, sheet.capability, sheet.boost_clock_hz
-        machine = started(self.ceilings, problem.dtype, *units)
+        machine = started(self.ceilings, problem.dtype, sms, cache_byte, sheet)
         assert machine and problem.product
         item_byte = ITEM_BYTE[problem.dtype] / PACKED.get(problem.dtype, 1)
         numbers = (*problem.product, item_byte, byte, math.inf, 0.0)

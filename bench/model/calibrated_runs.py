@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bench.model.calibration import Calibration
+from bench.model.ceiling import Ceiling
 from bench.model.ceilings import Ceilings
-from bench.model.predict import calibrated, unfitted, with_peaks
+from bench.model.predict import calibrated, unfitted
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -64,5 +65,6 @@ def known(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Kn
     if plain is None:
         return None
     # A run measured one data type perhaps; its datasheet scales that to the others.
-    first, peaked = rows.iloc[0], with_peaks(ceilings, plain)
+    scaled = {("matrix", kind): Ceiling(p, p, p, plain.said) for kind, p in plain.peaks.items()}
+    first, peaked = rows.iloc[0], replace(ceilings, peak_flop_per_s={**scaled, **ceilings.peak_flop_per_s})
     return Known(first["device_name"], first["run_id"], peaked, calibrated(rows, peaked, sheet))

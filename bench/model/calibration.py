@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from bench.model import tile_wave
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, PredictedGemms, Products
+
+if TYPE_CHECKING:
+    from bench.device.datasheet import Datasheet
 
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
@@ -85,12 +89,7 @@ class Calibration:
 
 
 def started(
-    ceilings: Ceilings,
-    dtype: str,
-    sm_count: int,
-    cache_byte: int,
-    capability: tuple[int, int] | None,
-    boost_clock_hz: float | None,
+    ceilings: Ceilings, dtype: str, sm_count: int, cache_byte: int, sheet: Datasheet | None
 ) -> Machine | None:
     """The machine by its ceilings and, for what they lack, shared priors; None without a peak or bandwidth.
 
@@ -109,9 +108,9 @@ def started(
     if peak is None or reads is None:
         return None
     byte_per_s = 1.0 / float(reads)
-    bulk = capability is not None and capability[0] in BULK_COPIES
+    bulk = sheet is not None and (sheet.capability or (0,))[0] in BULK_COPIES
     step_of_tile_s = 2 * 128 * 128 * 64 / (peak / sm_count)
-    draws = max(1.4 * byte_per_s / sm_count, 5.0 * (boost_clock_hz or 0.0))
+    draws = max(1.4 * byte_per_s / sm_count, 5.0 * ((sheet and sheet.boost_clock_hz) or 0.0))
     cached = max((c.per_s for c in ceilings.cached.values()), default=0.0)
     return Machine(
         sm_count=sm_count,

@@ -155,6 +155,7 @@ class Ceilings:
         if self.sm_byte_per_s:
             rates["memory copy by one SM"] = self.sm_byte_per_s, "byte/s"
         times = {"launch floor": self.launch} if self.launch else {}
+        floors = len(times)
         times |= {f"step 128x128x{STEP_K} {dtype}": duration for dtype, duration in self.step.items()}
         times |= {f"tile 128x128 {dtype} without steps": duration for dtype, duration in self.tile.items()}
         of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row, d.seconds) for n, d in times.items()]
@@ -162,8 +163,7 @@ class Ceilings:
             Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row, c.median_per_s)
             for n, (c, u) in rates.items()
         ]
-        floor = [each for each in of_time if each.name == "launch floor"]
-        return [*floor, *of_rate, *(each for each in of_time if each not in floor)]
+        return [*of_time[:floors], *of_rate, *of_time[floors:]]
 
 
 def condition(cache: str, threads_asked: object = None) -> str:
@@ -270,8 +270,7 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
             _keep_highest(of_one_sm, "", highest_rate(row, row.byte / programs, floor_s))
         else:
             _keep_highest(cached, row.byte, highest_rate(row, row.byte, floor_s))
-    lines = {dtype: tile_line(rows, floor_s) for dtype, rows in sorted(tiles.items())}
-    fitted = {dtype: line for dtype, line in lines.items() if line}
+    fitted = {of: line for of, rows in sorted(tiles.items()) if (line := tile_line(rows, floor_s))}
     return replace(
         ceilings,
         cached=dict(sorted(cached.items())),

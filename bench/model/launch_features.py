@@ -67,12 +67,10 @@ class Vocabulary:
             name for name in map(str, rows.columns) if name.startswith(PARAMETER) and rows[name].notna().any()
         ]
         numbers = [name for name in given if _is_size(rows[name])]
+        spelled = (name for name in given if name not in numbers)
         words = {
             name: {word: i for i, word in enumerate(sorted(_text(rows[name]).unique()))}
-            for name in (
-                *("operator", "implementation", "dtype", "cache"),
-                *(name for name in given if name not in numbers),
-            )
+            for name in ("operator", "implementation", "dtype", "cache", *spelled)
         }
         if len(words["operator"]) > 1:
             numbers = []  # each has its own; what products have in common are their sides

@@ -148,9 +148,7 @@ class OperatorPool:
             dtype: _quantile((of["log"].abs() / of["scale"]).to_numpy(), of["weight"].to_numpy())
             for dtype, of in off.groupby("dtype")
         }
-        half = prediction.scale * np.array(
-            [halves.get(dtype, np.nan) for dtype in rows["dtype"]], dtype=float
-        )
+        half = prediction.scale * rows["dtype"].map(halves).to_numpy(dtype=float)
         error = (
             float(np.average(np.abs(np.expm1(off["log"])), weights=off["weight"])) if len(off) else math.nan
         )
@@ -249,9 +247,7 @@ class _Forest:
         at, base = _features(operator, rows, known)
         left = np.log(rows["median_s"].to_numpy(dtype=float) / base)
         counts = rows.groupby("device_name")["median_s"].transform("size")
-        like = rows["device_name"].map(
-            {name: _like(sheets[name], wanted) for name in rows["device_name"].unique()}
-        )
+        like = rows["device_name"].map(lambda name: _like(sheets[name], wanted))
         weights = (like / np.sqrt(counts)).to_numpy(dtype=float)
         trees = grown(at.to_numpy(), left, weights)
         _, disagreement = _mean_and_deviation(trees, at.to_numpy())
@@ -307,10 +303,8 @@ def _base(operator: OperatorPool, rows: pd.DataFrame, known: Reached, wanted: Da
 def _features(
     operator: OperatorPool, rows: pd.DataFrame, known: Reached, wanted: Datasheet | None = None
 ) -> tuple[pd.DataFrame, Floats]:
-    pool = operator.pool
-    names = rows["device_name"].unique()
-    sheets = {name: wanted or pool.sheets[name] for name in names}
-    shares = {name: known.share(sheets[name]) for name in names}
+    sheets = {name: wanted or operator.pool.sheets[name] for name in rows["device_name"].unique()}
+    shares = {name: known.share(sheet) for name, sheet in sheets.items()}
     given = rows.reindex(columns=operator.family.columns)
     kinds = set(zip(rows["device_name"], rows["operator"], rows["dtype"], strict=True))
     of_peak = {kind: known.peak_shares(sheets[kind[0]], *kind[1:])[0] for kind in kinds}

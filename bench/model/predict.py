@@ -114,13 +114,10 @@ def structured(
             _predict_products(predictions, column, of_gpu, by)
         others = ~gpu[of_condition.index] & ~of_condition["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(predictions, of_condition[others], ceilings, sheet)
-        if len(of_products) < 2:  # a fit of one data type says nothing of another's
-            unfitted_s = predictions.loc[of_gpu.index, "priors_s"]
-            predictions.loc[of_gpu.index, "structured_s"] = unfitted_s
+        # Nothing but products is fitted, and a fit of one data type says nothing of another's.
+        plain = of_condition.index.difference(of_gpu.index if len(of_products) == 2 else [])
+        predictions.loc[plain, "structured_s"] = predictions["priors_s"]
         predictions.loc[of_gpu.index, "calibrating"] |= _as_shapes(of_gpu)
-    predictions["structured_s"] = predictions["structured_s"].where(
-        gpu, predictions["structured_s"].fillna(predictions["priors_s"])
-    )
     return predictions
 
 
@@ -161,11 +158,10 @@ def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) ->
     sm_count, cache_byte = int(rows["sm_count"].iloc[0]), int(rows["cache_byte"].iloc[0])
     if not sm_count or not cache_byte:
         return None
-    capability, clock_hz = (sheet.capability, sheet.boost_clock_hz) if sheet else (None, None)
     run_name = f"{rows['device_name'].iloc[0]}, run {rows['run_id'].iloc[0]}"
     calibrations = {}
     for kind in (dtype, *(of for unit, of in ceilings.peak_flop_per_s if unit == "matrix" and of != dtype)):
-        start = calibration.started(ceilings, kind, sm_count, cache_byte, capability, clock_hz)
+        start = calibration.started(ceilings, kind, sm_count, cache_byte, sheet)
         if start is not None and ceilings.launch is None and kind in shapes:
             seconds = shapes[kind]["median_s"].to_numpy(dtype=float)
             start = calibration.with_launch(start, products(shapes[kind]), seconds)
@@ -221,8 +217,7 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     bandwidth = {}
     if rates:
         highest, best = max(rates, key=lambda rate: rate[0])
-        named = row_name(best)
-        bandwidth = {0.0: Ceiling(highest, highest, highest, named)}
+        bandwidth = {0.0: Ceiling(highest, highest, highest, row_name(best))}
     launch_s = min(seconds for _, seconds in shapes)
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
 
@@ -260,12 +255,6 @@ def reached(row: Measurement, ceilings: Ceilings) -> float | None:
     compute_s = row.flop / peak if peak else 0.0
     moving_s = inside * byte / float(rate) + (1.0 - inside) * byte * float(per_byte_s)
     return of_roof(row.median_s, ceilings.launch_s + max(compute_s, moving_s))
-
-
-def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:
-    """The ceilings with the calibration's peaks of matrix products where they have none of their own."""
-    more = {("matrix", kind): Ceiling(p, p, p, by.said) for kind, p in by.peaks.items()}
-    return replace(ceilings, peak_flop_per_s=more | dict(ceilings.peak_flop_per_s))
 
 
 def _commonest(rows: pd.DataFrame, ceilings: Ceilings) -> str:
@@ -334,7 +323,9 @@ def _predict_others(
     if t0 is None or not len(rows):
         return
     byte, share = rows_traffic(rows)
-    launch = t0 * _kernels(rows)
+    # Kernels that one launch runs, as its captured graph says; 1 where it is unknown.
+    kernels = rows["kernels"].astype(object).fillna("").str.count(";").to_numpy(dtype=float) + 1
+    launch = t0 * kernels
     second_per_byte = ceilings.second_per_byte(share)
     if second_per_byte is None:
         return
@@ -369,10 +360,3 @@ def _beside(rows: pd.DataFrame) -> Floats:
     """The share of the bytes that is moved by kernels other than those with the arithmetic."""
     beside, moved = (rows[name].fillna(0).to_numpy(dtype=float) for name in ("byte_beside", "byte_moved"))
     return np.asarray(np.divide(beside, moved, out=np.zeros_like(beside), where=moved > 0))
-
-
-def _kernels(rows: pd.DataFrame) -> Floats:
-    """Kernels that one launch runs, as its captured graph says; 1 where it is unknown."""
-    return np.array(
-        [max(1, len(t.split(";"))) if isinstance(t, str) and t else 1 for t in rows["kernels"]], dtype=float
-    )

@@ -150,7 +150,8 @@ class Launches:
         parts = order[np.unique(of.here[order], return_index=True)[1]]
         best = tile[parts], parts
         moving_s = memory_s[best]
-        beside_s = self._beside_s(machine)
+        byte, working_set = self._beside.beside, self._beside.working_set
+        beside_s = machine.beside * memory_terms(machine, byte, working_set, np.ones_like(byte))[0]
         return PredictedGemms(
             seconds=seconds[best] + beside_s,
             compute_s=compute_s[best],
@@ -160,12 +161,6 @@ class Launches:
             tile=of.tiles[tile[parts]],
             parts=of.parts[parts],
         )
-
-    def _beside_s(self, machine: Machine) -> Floats:
-        of = self._beside
-        if not of.beside.any():
-            return of.beside
-        return machine.beside * memory_terms(machine, of.beside, of.working_set, np.ones_like(of.beside))[0]
 
 
 class _Layout(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.device.datasheet import find_datasheet
 from bench.model import tile_wave
 from bench.model.calibration import FITTED, fit, started, with_launch
 from bench.model.ceiling import Ceiling, Duration
@@ -28,6 +29,7 @@ USUAL = Machine(
     tail=0.3,
 )
 """Much like an H100: where fits begin."""
+H100 = find_datasheet("NVIDIA H100 80GB HBM3")
 
 
 def error(machine: Machine, shapes: Products, seconds: np.ndarray) -> float:
@@ -100,7 +102,9 @@ def test_the_launch_floor_is_what_the_quickest_shapes_leave(
 
 def test_priors_are_by_rule(chance: np.random.Generator) -> None:
     """A run that measured a peak and the bandwidth of reading, and nothing else."""
+    assert H100
     for major, tile_s in ((8, 2e-6), (9, 0.5e-6), (10, 0.5e-6), (12, 2e-6), (None, 2e-6)):
+        sheet = replace(H100, capability=(major, 0) if major else None, boost_clock_hz=1.5e9)
         peak, reads = float(chance.uniform(1e14, 2e15)), float(chance.uniform(1e12, 8e12))
         sm_count = int(chance.integers(50, 200))
         found = started(
@@ -111,8 +115,7 @@ def test_priors_are_by_rule(chance: np.random.Generator) -> None:
             "bfloat16",
             sm_count,
             10**7,
-            (major, 0) if major else None,
-            1.5e9,
+            sheet,
         )
         assert found == Machine(
             sm_count=sm_count,
@@ -141,29 +144,29 @@ def test_what_was_measured_comes_before_priors(chance: np.random.Generator) -> N
         step={"bfloat16": duration(5e-6)},
         tile={"bfloat16": duration(tile_s)},
     )
-    found = started(ceilings, "bfloat16", 100, 10**7, (9, 0), 1e9)
+    found = started(ceilings, "bfloat16", 100, 10**7, H100)
     assert found is not None
     assert (found.flop_per_s, found.byte_per_s, found.launch_s) == (peak, pytest.approx(reads), launch_s)
     assert (found.cached_byte_per_s, found.sm_byte_per_s) == (7e12, 4e10)
     assert found.tile_s == tile_s
     # The probe's step multiplies a large tile: it is no least time of a small one.
     assert found.step_s == pytest.approx(0.3 * 2 * 128 * 128 * 64 * 100 / peak)
-    other = started(ceilings, "float16", 100, 10**7, (9, 0), 1e9)
+    other = started(ceilings, "float16", 100, 10**7, H100)
     assert other is not None and (other.flop_per_s, other.tile_s) == (2 * peak, 0.5e-6)
     slow = replace(ceilings, cached={2**20: ceiling(1e9)})  # a cache slower than memory is not believed
-    of_slow = started(slow, "bfloat16", 100, 10**7, (9, 0), 1e9)
+    of_slow = started(slow, "bfloat16", 100, 10**7, H100)
     assert of_slow is not None and of_slow.cached_byte_per_s == pytest.approx(reads)
 
 
 def test_no_start_without_peak_or_bandwidth() -> None:
     peak, reads = {("matrix", "bfloat16"): ceiling(1e15)}, {0.0: ceiling(1e12)}
     both = Ceilings(peak_flop_per_s=peak, bandwidth_byte_per_s=reads)
-    assert started(both, "bfloat16", 100, 1, None, None)
-    assert started(both, "float16", 100, 1, None, None) is None
-    assert started(Ceilings(peak_flop_per_s=peak), "bfloat16", 100, 1, None, None) is None
-    assert started(Ceilings(bandwidth_byte_per_s=reads), "bfloat16", 100, 1, None, None) is None
+    assert started(both, "bfloat16", 100, 1, None)
+    assert started(both, "float16", 100, 1, None) is None
+    assert started(Ceilings(peak_flop_per_s=peak), "bfloat16", 100, 1, None) is None
+    assert started(Ceilings(bandwidth_byte_per_s=reads), "bfloat16", 100, 1, None) is None
     vector = Ceilings(peak_flop_per_s={("vector", "bfloat16"): ceiling(1.0)}, bandwidth_byte_per_s=reads)
-    assert started(vector, "bfloat16", 100, 1, None, None) is None
+    assert started(vector, "bfloat16", 100, 1, None) is None
 
 
 # ---- data types

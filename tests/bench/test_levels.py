@@ -73,8 +73,7 @@ def gemms(shapes: np.ndarray, **facts: Any) -> list[Measurement]:
 
 
 def start(roof: Ceilings, sheet: Datasheet | None, dtype: str = "bfloat16") -> Machine:
-    of = sheet.capability if sheet else None
-    found = calibration.started(roof, dtype, 132, 50 * 2**20, of, sheet.boost_clock_hz if sheet else None)
+    found = calibration.started(roof, dtype, 132, 50 * 2**20, sheet)
     assert found
     return found
 
