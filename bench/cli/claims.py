@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fnmatch import filter as matching
 from functools import cache, partial
@@ -16,7 +15,6 @@ from typing import Any, Literal
 import kernels
 from bench.cli.guide_tables import device, experiments, rules, rules_by_device
 from bench.device.datasheet import find_datasheet
-from bench.device.detect import usable_processors
 from bench.errors import UserError
 from bench.format import count_text
 from bench.interop.imported_problems import with_imported
@@ -26,6 +24,7 @@ from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, Ver
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.read_runs import read
+from bench.processes import byte_count, in_processes
 from bench.store.parquet import Sweeps, read_sweeps, tables
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
@@ -39,8 +38,6 @@ OPEN = SHOWN[-2:]
 MOST_LINES = 28
 MOST_SWEEPS = 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
-MOST_PROCESSES = 4
-"""That judge parts of many at the same time, one a processor; each holds the rows of one part."""
 _RUN = ("device", "run_id")
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
@@ -53,12 +50,7 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     import scipy.stats  # noqa: F401
 
     parts = _apart(results, left_out)
-    sizes = [sum(path.stat().st_size for path in paths) for paths in parts]
-    # The largest first, so that none is left when the other processes are done.
-    order = sorted(range(len(parts)), key=lambda place: -sizes[place])
-    with ProcessPoolExecutor(min(MOST_PROCESSES, len(usable_processors()))) as pool:
-        each_part = pool.map if len(parts) > MOST_PROCESSES else map
-        found = dict(zip(order, each_part(partial(_verdicts, find), [parts[i] for i in order]), strict=True))
+    found = dict(in_processes(partial(_verdicts, find), parts, byte_count))
     for place in range(len(parts)):
         for text in found[place][1]:
             remark(text)

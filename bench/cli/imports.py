@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,6 +18,7 @@ from bench.format import count_text
 from bench.interop.file_format import described as described_format
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import NothingRead, described, names
+from bench.processes import byte_count, in_processes
 
 if TYPE_CHECKING:
     from bench.interop.import_source import SourceOutcome
@@ -43,8 +45,7 @@ def of_source(name: str) -> Callable[..., None]:
             typer.Option(metavar="OPERATOR", help="Its rows alone. Default: all, of aiconfigurator gemm."),
         ] = "",
     ) -> None:
-        details, told, _ = _lines(name, folder, bench_results, table)
-        show([*details, *told])
+        _of_source(name, folder, bench_results, table).show()
 
     import_source.__doc__ = f"Public timings, described in bench/interop/sources/{name}.yaml."
     return import_source
@@ -71,8 +72,7 @@ def of_file(name: str) -> Callable[..., None]:
 
         results, operators = bench_results or RESULTS, kernels.names()
         outcome = imported(file, results, operators, kernels.problem, name, map_columns or [])
-        details, told, _ = _saved(name or "csv", file, outcome)
-        show([*details, *told])
+        _saved(name or "csv", file, outcome).show()
 
     whose = f"A file of {described_format(name).title}." if name else "Anybody's own numbers from a CSV file."
     import_file.__doc__ = f"{whose} Nothing is written unless every line is right."
@@ -98,36 +98,57 @@ def import_all(
     from bench.interop.imported_rows import FOLDER
     from bench.runner.run import RESULTS
 
-    found = nothing_read = False
-    total, reports = 0, (bench_results or RESULTS) / FOLDER
-    show([f"{count_text(len(names()), 'source')}, one after the other, take several minutes"])
+    results = bench_results or RESULTS
+    sources: list[tuple[str, Path | None]] = []
+    refused: dict[str, UserError] = {}
     for name in names():
-        source = described(name)
+        source, place = described(name), folder / name
         try:
-            place = folder / name
             if fetch and not source.installed and (not place.is_dir() or (place / ".git").is_dir()):
                 clone(source, place)  # or complete it
-            found |= place.is_dir()
-            place_or_package = None if source.installed and not place.is_dir() else place
-            details, told, rows = _lines(name, place_or_package, bench_results)
-            (reports / f"{name}.txt").write_text("\n".join([*details, *told, ""]), "utf-8")
-            show(told[:1])
-            found, total = True, total + rows
         except UserError as refusal:
-            nothing_read |= isinstance(refusal, NothingRead)
-            remark(f"{name}: left out: {refusal}")
-    if not (found or nothing_read):
+            refused[name] = refusal
+        else:
+            sources.append((name, None if source.installed and not place.is_dir() else place))
+    show([f"{count_text(len(sources), 'source')} take several minutes"])
+    total, any_read = 0, False
+    for number, done in in_processes(partial(_import, results), sources, _byte_count):
+        name, _ = sources[number]
+        if isinstance(done, UserError):
+            refused[name] = done
+            continue
+        (results / FOLDER / f"{name}.txt").write_text("\n".join([*done.details, *done.told, ""]), "utf-8")
+        any_read, total = True, total + done.rows
+        show(done.told[:1])
+        for sentence in done.remarks:
+            remark(sentence)
+    for name, why in refused.items():
+        remark(f"{name}: left out: {why}")
+    nothing_read = any(isinstance(why, NothingRead) for why in refused.values())
+    if not (any_read or nothing_read or any((folder / name).is_dir() for name in names())):
         raise UserError(f"{folder}: holds no folder of a source's name, such as {names()[0]}")
     if total:
+        reports = results / FOLDER
         show([f"{count_text(total, 'row')}; what was set aside, by device and reason: {reports}/*.txt"])
     if nothing_read:
         raise typer.Exit(1)
 
 
-def _lines(
-    name: str, folder: Path | None, results: Path | None, operator: str = ""
-) -> tuple[list[str], list[str], int]:
-    """Import one source; see `_saved`."""
+def _import(results: Path, source: tuple[str, Path | None]) -> Saved | UserError:
+    """What came of one of all sources."""
+    try:
+        return _of_source(*source, results)
+    except UserError as refusal:
+        return refusal
+
+
+def _byte_count(source: tuple[str, Path | None]) -> int:
+    _, place = source
+    return byte_count([path for path in place.rglob("*") if path.is_file()]) if place else 0
+
+
+def _of_source(name: str, folder: Path | None, results: Path | None, operator: str = "") -> Saved:
+    """Import one source."""
     from bench.interop.cloning import installed
     from bench.interop.import_source import imported
     from bench.runner.run import RESULTS
@@ -143,12 +164,25 @@ def _lines(
     return _saved(name, folder, imported(source, folder, results or RESULTS, find, operator or source.usual))
 
 
-def _saved(name: str, place: Path, outcome: SourceOutcome) -> tuple[list[str], list[str], int]:
-    """Write the files.
+class Saved(NamedTuple):
+    """What came of a source or a file."""
 
-    What came of it by device and operator, and what was set aside; the sentence on all, and the next command;
-    the number of rows.
-    """
+    details: list[str]
+    """A table by device and operator, and what was set aside."""
+    told: list[str]
+    """The sentence on all, and the next command."""
+    rows: int
+    remarks: list[str]
+
+    def show(self) -> None:
+        """Print all of it."""
+        for sentence in self.remarks:
+            remark(sentence)
+        show([*self.details, *self.told])
+
+
+def _saved(name: str, place: Path, outcome: SourceOutcome) -> Saved:
+    """Write the files, and say what came of it."""
     from bench.interop.import_source import UNDESCRIBED
 
     rows: Counter[tuple[str, str]] = Counter()
@@ -176,9 +210,7 @@ def _saved(name: str, place: Path, outcome: SourceOutcome) -> tuple[list[str], l
         told[0] += f"; {left:,} set aside"
     if len(paths) <= MOST_NAMED:
         told.append(f"now: python -m plots {' '.join(map(str, paths))}")
-    for sentence in outcome.remarks:
-        remark(sentence)
-    return details, told, rows.total()
+    return Saved(details, told, rows.total(), outcome.remarks)
 
 
 def _aside(outcome: SourceOutcome) -> Iterator[str]:

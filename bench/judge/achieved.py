@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.judge.columns import Columns
 from bench.judge.frame import DeviceRun
 
 LARGE, CLEAR = 4, 2
@@ -86,14 +87,17 @@ def rates_of(run: DeviceRun) -> pd.DataFrame | None:
     rows = run.columns
     sound = (rows["median_s"] > 0) & ~run.suspect & (rows["role"] == "measurement")
     rows = rows.loc[sound & rows["operator"].isin(CLASSES), [*READ]].sort_values("median_s")
-    rows = rows[(rows["operator"] != "stream") | ~rows.duplicated(["operator", "parameters"])]
-    work, width = rows["operator"].map(CLASSES), rows["dtype"].map(WIDTHS)
-    units = zip(rows["arithmetic"], rows["dtype"], strict=True)
-    peak = np.array([sheet.peak_flop_per_s(*unit) or math.nan for unit in units], dtype=float)
+    passes = rows[rows["operator"] == "stream"]
+    rows = rows.drop(passes.index[passes.duplicated("parameters")])
+    of = Columns.of(rows[["operator", "arithmetic", "dtype"]])
+    work, width = of["operator"].told(CLASSES.get), of["dtype"].told(lambda dtype: WIDTHS.get(dtype, ""))
+    peak = np.full(of.count, math.nan)
+    for unit, places in of.parts(("arithmetic", "dtype")):
+        peak[places] = sheet.peak_flop_per_s(*unit) or math.nan
     bandwidth, layers = sheet.bandwidth_byte_per_s or math.nan, work == LAYERS
-    clear = width.notna() & (rows["flop"] / peak >= CLEAR * rows["byte"] / bandwidth)
+    clear = (width != "") & (rows["flop"] / peak >= CLEAR * rows["byte"] / bandwidth)
     columns = {
-        **{"device": run.device, "work": work, "width": width.mask(layers, "")},
+        **{"device": run.device, "work": work, "width": np.where(layers, "", width)},
         "rate": rows["byte"].where(layers, rows["flop"]) / rows["median_s"],
         "stated": np.where(layers, bandwidth, peak),
         "power_w": rows["power_w"].astype(float),

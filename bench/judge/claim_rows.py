@@ -36,14 +36,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.columns import Bools, Columns, Floats, Places, Texts
+from bench.judge.columns import Bools, Columns, Floats, Texts
 from bench.judge.comparison_side import case_of, of_run
 from bench.judge.flags import ABOVE_ROOF, SUSPECT
 from bench.judge.tensor_cores import tensor_cores
@@ -165,19 +165,12 @@ def _stated_terms(rows: Columns, sheet: Datasheet | None) -> npt.NDArray[np.floa
     if sheet is None:
         return terms
     counts = np.stack([rows.floats("byte"), rows.floats("flop")])
-    for (arithmetic, dtype), places in _units(rows):
+    for (arithmetic, dtype), places in rows.parts(UNIT):
         if arithmetic not in WITHOUT_ROOF:
             rates = (sheet.bandwidth_byte_per_s, sheet.peak_flop_per_s(arithmetic, dtype))
             seconds = [count[places] / (rate or math.nan) for count, rate in zip(counts, rates, strict=True)]
             terms[:, places] = np.where(counts[:, places] > 0, seconds, 0.0)
     return terms
-
-
-def _units(rows: Columns) -> Iterator[tuple[tuple[str, str], Places]]:
-    """(arithmetic, data type) -> the places of the rows that have them."""
-    unit, first = rows.kinds(UNIT)
-    for number, of in enumerate(zip(*(rows[name][first].tolist() for name in UNIT), strict=True)):
-        yield of, np.flatnonzero(unit == number)
 
 
 def _cached(rows: Columns) -> Bools:
@@ -201,7 +194,7 @@ def _out_of_reach(rows: Columns, run: DeviceRun) -> Bools:
     telling = bounded & rows["operator"].told(PRODUCTS.__contains__)
     share = np.where(telling, rows["compute_s"] / rows["median_s"], math.nan)
     reached = np.full(rows.count, math.nan)
-    for _, places in _units(rows):
+    for _, places in rows.parts(UNIT):
         reached[places] = np.fmax.reduce(share[places])
     return bounded & (reached < 1 / NEAR_PEAK)
 
@@ -248,7 +241,7 @@ def _shares(rows: Columns, ridge: Floats) -> dict[str, Floats]:
 
 def _formula_s(rows: Columns, sheet: Datasheet | None) -> Floats:
     per_clock = np.full(rows.count, math.nan)
-    for of, places in _units(rows):
+    for of, places in rows.parts(UNIT):
         per_clock[places] = (sheet and sheet.flop_per_clock_per_sm(*of)) or math.nan
     clock_hz = rows.floats("sm_clock_hz")
     return np.asarray(

@@ -147,6 +147,12 @@ class Columns(Mapping[str, Any]):
         kind = self.numbered(names)
         return kind, np.unique(kind, return_index=True)[1]
 
+    def parts(self, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Places]]:
+        """(values of these columns, the places of the rows that have them)."""
+        kind, first = self.kinds(names)
+        for number, values in enumerate(zip(*(self[name][first].tolist() for name in names), strict=True)):
+            yield values, np.flatnonzero(kind == number)
+
     @cached_property
     def parameters(self) -> list[str]:
         """Parameters of these rows that have a column of their own, in the order in which they occur."""

@@ -185,6 +185,13 @@ class DeviceRun:
         """Whether a flag casts doubt on the time of each row, if it has one."""
         return np.array([not SUSPECT.isdisjoint(names) for names in self.flags], dtype=bool)
 
+    @cached_property
+    def blamed(self) -> npt.NDArray[np.bool_]:
+        """Whether another flag than above_roof does."""
+        # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
+        spared = SUSPECT - {"above_roof"}
+        return np.array([not spared.isdisjoint(names) for names in self.flags], dtype=bool)
+
     @property
     def sound(self) -> list[Measurement]:
         """The rows with a time that no flag makes suspect."""
@@ -257,17 +264,11 @@ class DeviceRun:
         return frame
 
     @cached_property
-    def rated(self) -> pd.DataFrame:
-        """`columns` with those that are derived without a prediction, which takes longer than all of them."""
+    def frame(self) -> pd.DataFrame:
+        """`columns` with those that are derived."""
         frame = self.columns.copy()
         _add_rates(frame)
         _add_verdicts(frame, self)
-        return frame
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """`columns` with those that are derived."""
-        frame = self.rated.copy()
         _add_predictions(frame, self)
         frame["scored"] = frame["median_s"].notna() & ~frame["blamed"] & ~frame["calibrating"]
         return frame
@@ -344,6 +345,4 @@ def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
     frame["suspect"] = run.suspect & frame["median_s"].notna()
-    # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
-    spared = SUSPECT - {"above_roof"}
-    frame["blamed"] = np.array([not spared.isdisjoint(names) for names in run.flags], dtype=bool)
+    frame["blamed"] = run.blamed

@@ -15,13 +15,17 @@ import numpy as np
 import pandas as pd
 
 from bench.device.datasheet import Datasheet
+from bench.judge.columns import Columns, Texts
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import OURS
 from bench.model.bound import BOUNDS
 
 CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
-KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
+KEPT = ("arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
+READ = (*CASE, "arithmetic", "dtype", "device", "implementation", "visit", "median_s", "utc", "regime")
+"""Columns of a row that speed-ups are made of."""
 LINKED = ("collective",)
 """Operators whose bytes cross links between devices, which no datasheet here has the rate of."""
 MIDDLE = (0.1, 0.9)
@@ -65,37 +69,47 @@ def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Dat
     return sorted(gained, key=lambda gain: (gain.operator, gain.dtype, -order[gain.bound_by]))
 
 
+def compared(run: DeviceRun) -> pd.DataFrame:
+    """What `speedups` needs of the rows of a run."""
+    return run.columns[[*READ]].assign(blamed=run.blamed, bound_by=run.bounds)
+
+
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """(device, its cases that the base has too), for every other device, in order of appearance.
 
-    `rows` are those of all runs, as `bench.judge.frame` derives them (`Run.rated`). A case has the columns
-    CASE and KEPT, and `speedup` = the base's seconds / the device's: above 1 the device is faster.
-    Rows that have no time, are suspect, or are of our kernels are left out; the newest row of a case counts.
-    The frame is empty if the two have no case in common.
+    `rows` are those of all runs (`compared`). A case has the columns CASE and KEPT, and `speedup` = the
+    base's seconds / the device's: above 1 the device is faster. Rows that have no time, are suspect, or are
+    of our kernels are left out; the newest row of a case counts. The frame is empty if the two have no case
+    in common.
     """
     case = [*CASE] if rows["regime"].isna().any() else [*CASE, "regime"]
     # A time above a roof is not suspect here.
     usable = (rows["visit"] == 0) & (rows["median_s"] > 0) & ~rows["blamed"].astype(bool)
-    usable &= ~rows["implementation"].str.startswith(OURS)
-    newest = rows[usable].sort_values("utc", kind="stable")
-    newest = newest.drop_duplicates(["device", "implementation", *case], keep="last")
+    ours = Texts.of(rows["implementation"]).told(lambda name: str(name).startswith(OURS))
+    newest = rows[usable & ~ours]
+    newest = newest.assign(case=Columns.of(newest[case]).numbered(case))
+    newest = newest[newest["case"].isin(newest.loc[newest["device"] == base, "case"])]
+    newest = newest.sort_values("utc", kind="stable")
+    newest = newest.drop_duplicates(["device", "implementation", "case"], keep="last")
     before = newest[newest["device"] == base]
+    times = newest[["device", "case", "implementation", "median_s"]]
     for device in dict.fromkeys(rows["device"]):
         if device != base:
-            yield str(device), _met(before, newest[newest["device"] == device], case)
+            yield str(device), _met(before, times[times["device"] == device], case)
 
 
 def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataFrame:
     """The cases of both; of implementations that both have, if there are any, else of all, the fastest."""
-    by_name = [*case, "implementation"]
+    before = before[before["case"].isin(after["case"])]
+    by_name = ["case", "implementation"]
     both = before[by_name].merge(after[by_name]).assign(shared=True)
     ours, theirs = (
         rows.merge(both, on=by_name, how="left")
         .sort_values(["shared", "median_s"], kind="stable")
-        .drop_duplicates(case)
+        .drop_duplicates("case")
         for rows in (before, after)
     )
-    joined = ours[[*case, *KEPT, "median_s"]].merge(theirs[[*case, "median_s"]], on=case)
+    joined = ours[["case", *case, *KEPT, "median_s"]].merge(theirs[["case", "median_s"]], on="case")
     return joined.assign(speedup=joined.pop("median_s_x") / joined.pop("median_s_y"))
 
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 BOUNDS = ("launch", "cache", "memory", "compute")
 """What may bound a launch, a tie in this order."""
+READ = (
+    *("condition", "arithmetic", "dtype", "flop", "byte", "byte_moved", "byte_again", "byte_written"),
+    *("moved_written", "ring_byte", "cache", "cache_byte", "flushed"),
+)
+"""Columns of a row that tell what bounds it."""
 
 
 def bounds(rows: pd.DataFrame, roof: Callable[[str], Ceilings], sheet: Datasheet | None) -> list[str]:
@@ -36,6 +41,7 @@ def bounds(rows: pd.DataFrame, roof: Callable[[str], Ceilings], sheet: Datasheet
     import pandas as pd
 
     named = pd.Series("", index=rows.index, dtype=object)
+    rows = rows[[*READ]]  # a group holds a copy of each of its columns
     for (how, arithmetic, dtype), alike in rows.groupby(["condition", "arithmetic", "dtype"], sort=False):
         if arithmetic not in WITHOUT_ROOF:
             terms = _terms(alike, str(arithmetic), str(dtype), roof(str(how)), sheet)

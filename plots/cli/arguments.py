@@ -73,17 +73,21 @@ def _run_id(file: Path) -> list[str]:
     return re.split("[-.]", file.stem)[:2]
 
 
-def by_device(files: Iterable[Path]) -> list[list[Path]]:
-    """The files of each device, as far as none holds several, in the order in which devices are named first.
+def by_device(files: Iterable[Path]) -> tuple[list[list[Path]], int]:
+    """(the files of each device, in the order in which devices are named first; how many rows have a time).
 
-    Files that cannot be read are remarked on; UserError if all are.
+    All are one part if a file holds several. Files that cannot be read are remarked on; UserError if
+    none can.
     """
-    found = [(file, pc.unique(of["device"]).to_pylist()) for file, of in tables(files, left_out, ["device"])]
+    found, timed = [], 0
+    for file, of in tables(files, left_out, ["device", "median_s"]):
+        found.append((file, pc.unique(of["device"]).to_pylist()))
+        timed += len(of) - of["median_s"].null_count
     apart = all(len(devices) == 1 for _, devices in found)
     parts: dict[str, list[Path]] = {}
     for file, devices in found:
         parts.setdefault(devices[0] if apart else "", []).append(file)
-    return list(parts.values())
+    return list(parts.values()), timed
 
 
 @contextmanager
@@ -100,17 +104,19 @@ def load_runs(
     calibrate_by: Sequence[Path] | None = None,
     one_unit: bool = False,
     untimed: bool = False,
+    say: Callable[[str], object] = remark,
 ) -> list[DeviceRun]:
     """The runs of these files, those of the device that was named first before the others.
 
-    `one_unit`: of several units of one kind only one is kept, which is remarked on, as is each run that
-    another run calibrates. UserError if no row has a time, unless runs may be `untimed`.
+    `one_unit`: of several units of one kind only one is kept, which is remarked on to `say`, as is each run
+    that another run calibrates. UserError if no row has a time, unless runs may be `untimed`.
     """
-    units = remark if one_unit else None
-    runs = load(results, find_datasheet, left_out, calibrate_by or (), units, untimed)
+    units = say if one_unit else None
+    left = lambda sentence: say(f"left out: {sentence}")  # noqa: E731
+    runs = load(results, find_datasheet, left, calibrate_by or (), units, untimed)
     for run in runs:
         if run.calibrating:
-            remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
+            say(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
     devices = {run.device for run in runs}
     if len(devices) > 1:  # `load` puts them in alphabetical order
         read = tables(results, lambda refusal: None, ["device"])

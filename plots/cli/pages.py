@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import Results, left_out, remark
+from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError, write_text
 from bench.format import count_text
-from bench.store.parquet import read_sweeps, tables
+from bench.processes import byte_count, in_processes
+from bench.store.parquet import read_sweeps
 from plots.cli.arguments import COMPARED, by_device, figures, load_runs, newest, output, writing
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def report(
     from plots.report import page
 
     with stages() as say:
-        shown = page.joined(_devices(results, say, on_one=True))
+        shown = page.joined(_devices(results, say))
         runs = shown.runs
         of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
         file = to or figures() / of / "report.html"
@@ -72,48 +74,60 @@ def site(
     whole = any(imported.rglob("*.parquet"))
     public = [imported] if whole else [reference / "public", reference / "engines"]
     with stages() as say:
-        devices = _devices(results or [*public, reference / "core"], say, on_one=False)
         with writing("the site"):
+            index.begin(to)
+            of_device = partial(index.write_device, to)
+            devices = _devices(results or [*public, reference / "core"], say, of_device)
             size, count = index.write(devices, to)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
-def _devices(results: Sequence[Path], say: Callable[[str], object], on_one: bool) -> Iterator[Shown]:
-    """What these files hold of each device, with the verdicts on it; `on_one`: for one page.
+def _devices(
+    results: Sequence[Path],
+    say: Callable[[str], object],
+    then: Callable[[Shown], Shown] | None = None,
+) -> Iterator[Shown]:
+    """What these files hold of each device, with the verdicts on it; by default for a page of all.
 
-    One device after the other: the rows of all public ones would fill the memory. A device that cannot be
-    read is left out; UserError if none can.
+    With `then` each has a page of its own, which that writes, and what it gives is kept. A device that cannot
+    be read is left out; UserError if none can.
     """
+    from plots.report import page
+
     say("reading results")
-    files = [file for path in results for file in newest(path)]
-    every = (of["median_s"] for _, of in tables(files, lambda _: None, ["median_s"]))
-    timed = sum(len(seconds) - seconds.null_count for seconds in every) if on_one else 0
-    refusal, any_read = None, False
-    for part in by_device(files):
-        try:
-            shown = _of_part(results, part, timed, say)
-        except UserError as error:
-            refusal = error
-            left_out(str(error))
-            continue
-        any_read = True
+    parts, timed = by_device([file for path in results for file in newest(path)])
+    one_page = None if len(parts) == 1 else page.without_rows
+    of_part = partial(_of_part, results, 0 if then else timed, then or one_page)
+    made = {}
+    for place, done in in_processes(of_part, parts, byte_count):
+        made[place] = done
+        say(f"{len(made)} of {count_text(len(parts), 'device')} read and judged")
+    for place in range(len(parts)):
+        shown, remarks, refusal = made[place]
+        for sentence in remarks:
+            remark(sentence)
         yield from shown
-    if refusal is not None and not any_read:
+    if refusal is not None and not any(shown for shown, _, _ in made.values()):
         raise refusal
 
 
 def _of_part(
-    results: Sequence[Path], files: Sequence[Path], timed: int, say: Callable[[str], object]
-) -> list[Shown]:
+    results: Sequence[Path], timed: int, then: Callable[[Shown], Shown] | None, files: Sequence[Path]
+) -> tuple[list[Shown], list[str], UserError | None]:
+    """(what there is of each device of these files, remarks, why there is nothing)."""
     from bench.cli.claims import judged_rows
     from plots.report import page
 
-    runs, sweeps = load_runs(files, one_unit=True, untimed=True), read_sweeps(files)
-    say(f"judging {', '.join(dict.fromkeys(run.device for run in runs))}")
-    judged = [each for _, of_group in judged_rows(runs, sweeps, remark) for each in of_group]
+    remarks: list[str] = []
+    try:
+        runs, sweeps = load_runs(files, one_unit=True, untimed=True, say=remarks.append), read_sweeps(files)
+        judged = [each for _, of_group in judged_rows(runs, sweeps, remarks.append) for each in of_group]
+    except UserError as refusal:
+        return [], [*remarks, f"left out: {refusal}"], refusal
     shown = []
     for device in dict.fromkeys(run.device for run in runs):
         of_device = [run for run in runs if run.device == device]
         verdicts = [each for each in judged if each.device == device]
-        shown.append(page.of_runs(results, of_device, sweeps, verdicts, timed))
-    return shown
+        found = page.of_runs(results, of_device, sweeps, verdicts, timed)
+        shown.append(found if then is None else then(found))
+    return shown, remarks, None

@@ -33,7 +33,8 @@ def score(
     percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
     known = read_pool(results, lambda _: None)
-    runs = (run for files in by_device(results) for run in load_runs(files))
+    parts, _ = by_device(results)
+    runs = (run for files in parts for run in load_runs(files))
     card = scorecard(pd.concat([with_learned(run, known)[[*SCORED]] for run in runs], ignore_index=True))
     for line in score_lines(card):
         typer.echo(line)

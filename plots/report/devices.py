@@ -12,8 +12,8 @@ from scipy.sparse import coo_array
 
 from bench.format import amount_text, count_text, share_text
 from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
-from bench.judge.frame import DeviceRun
-from bench.judge.speedup import CASE, KEPT, Gain, gains, speedups
+from bench.judge.columns import Columns
+from bench.judge.speedup import CASE, Gain, gains, speedups
 from plots.report.section import Results, Section, filled
 
 BOUNDS: Mapping[str, str] = {
@@ -25,11 +25,6 @@ BOUNDS: Mapping[str, str] = {
 }
 """What bounds a case on the base -> the title of its part."""
 PRODUCTS = "matrix multiplications"
-COLUMNS = (
-    *(*CASE, *KEPT),
-    *("device", "implementation", "visit", "median_s", "blamed", "utc", "regime"),
-)
-"""What speed-ups need of a row."""
 
 
 class Cell(NamedTuple):
@@ -89,18 +84,13 @@ def section(results: Results) -> Section | None:
     return Section("The devices compared", "devices", html)
 
 
-def compared(run: DeviceRun) -> pd.DataFrame:
-    """What speed-ups need of the rows of a run; a view would keep all its columns."""
-    return run.rated[[*COLUMNS]].copy()
-
-
 def _base(rows: pd.DataFrame, asked: bool) -> str:
     """The device that others are compared with: the first, if it is `asked` for and shares cases with any;
     else that which shares cases with most.
     """
     timed = rows[rows["median_s"] > 0]
     of, devices = pd.factorize(timed["device"])
-    has = coo_array((np.ones(len(timed)), (of, timed.groupby([*CASE]).ngroup()))).tocsr()
+    has = coo_array((np.ones(len(timed)), (of, Columns.of(timed[[*CASE]]).numbered(CASE)))).tocsr()
     others = ((has @ has.T) > 0).sum(axis=1) - 1
     return str(devices[0 if asked and others[0] else others.argmax()])
 

@@ -20,19 +20,29 @@ OF_ONE = (machine.section, claims.section, cases.section)
 OF_ALL = (devices.section, claims.section, machine.section)
 
 
-def write(devices_results: Iterable[Results], folder: Path) -> tuple[int, int]:
-    """Write the pages into the folder, which is emptied of an earlier site; their bytes and their number.
+def begin(folder: Path) -> None:
+    """Make the folder, or empty it of an earlier site; UserError if it holds files, but none of a site."""
+    marker = folder / MARKER
+    if marker.exists():
+        for file in folder.glob("*.html"):
+            file.unlink()
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    marker.write_text("")
 
-    UserError if the folder holds files, but none of a site.
-    """
-    _empty(folder)
-    kept = []
-    for of_device in devices_results:
-        if any(run.measured for run in of_device.runs):
-            _write(folder, of_device.runs[0].device, page.html(of_device, OF_ONE))
-        runs = [replace(run, cases=pd.DataFrame()) for run in of_device.runs]
-        kept.append(replace(of_device, runs=runs, alone=None))
-    results = page.joined(kept)
+
+def write_device(folder: Path, of_device: Results) -> Results:
+    """Write the page of a device; what the page of all needs of it."""
+    if any(run.measured for run in of_device.runs):
+        _write(folder, of_device.runs[0].device, page.html(of_device, OF_ONE))
+    runs = [replace(run, cases=pd.DataFrame()) for run in of_device.runs]
+    return replace(of_device, runs=runs, alone=None)
+
+
+def write(devices_results: Iterable[Results], folder: Path) -> tuple[int, int]:
+    """Write the page of all devices beside their own; the bytes and the number of the pages."""
+    results = page.joined(devices_results)
     times: Counter[str] = Counter()
     for run in results.runs:
         times[run.device] += run.measured
@@ -46,15 +56,3 @@ def write(devices_results: Iterable[Results], folder: Path) -> tuple[int, int]:
 
 def _write(folder: Path, name: str, text: str) -> None:
     (folder / f"{name}.html").write_text(text, "utf-8")
-
-
-def _empty(folder: Path) -> None:
-    """Delete the pages of an earlier site and nothing else."""
-    marker = folder / MARKER
-    if marker.exists():
-        for file in folder.glob("*.html"):
-            file.unlink()
-    elif folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    marker.write_text("")

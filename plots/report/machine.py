@@ -107,7 +107,7 @@ def _fastest(run: DeviceRun) -> dict[str, float]:
 
     Convolutions are none: Winograd's algorithm computes less than is counted.
     """
-    frame = run.rated
+    frame = run.frame
     product = frame["operator"].isin(PRODUCTS) & (frame["arithmetic"] == "matrix")
     sound = frame[product & ~frame["suspect"] & frame["flop_per_s"].notna()]
     return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.judge.achieved import rates_of
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
+from bench.judge.speedup import compared
 from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import RunKey
 from plots.report import accept, cases, claims, devices, experiments, machine, nights, units
@@ -39,16 +40,21 @@ def of_runs(
 
 def _shown(run: DeviceRun, listed: int, share: float) -> ShownRun:
     known = (run.key, run.name, run.device_name, run.datasheet, run.imported, run.measured)
-    rates, compared = rates_of(run), devices.compared(run)
+    rates, of_cases = rates_of(run), compared(run)
     table = (listed, cases.drawn(run, share), cases.untimed(run))
-    return ShownRun(*known, machine.head(run), rates, compared, *table)
+    return ShownRun(*known, machine.head(run), rates, of_cases, *table)
+
+
+def without_rows(of_device: Results) -> Results:
+    """What a page of several devices needs of one."""
+    return replace(of_device, alone=None)
 
 
 def joined(devices_results: Iterable[Results]) -> Results:
     """What a page of all these devices is about: the first one, then the others by name."""
     remaining = iter(devices_results)
     first = next(remaining)
-    others = [replace(part, alone=None) for part in remaining]
+    others = [without_rows(part) for part in remaining]
     parts = [first, *sorted(others, key=lambda part: part.runs[0].device)]
     judged = sorted((each for part in parts for each in part.judged), key=lambda each: each.imported)
     runs = [run for part in parts for run in part.runs]

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun
 from bench.judge.read_runs import load
-from bench.judge.speedup import Gain, gains, speedups
+from bench.judge.speedup import Gain, compared, gains, speedups
 from bench.model.bound import bound_text
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
@@ -118,7 +118,7 @@ def test_figure_and_docs_say_the_same_of_public_gpus() -> None:
     folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
     of = [run for folder in folders for run in load([folder], find_datasheet)]
     sheets, base = {run.device: run.datasheet for run in of}, of[0].device
-    gained = gains(dict(speedups(pd.concat([run.rated for run in of]), base)), base, sheets)
+    gained = gains(dict(speedups(pd.concat(map(compared, of)), base)), base, sheets)
     caption = Path("docs/predictions.md").read_text().split("figures/generations.png)")[1].split("![")[0]
     blocks: dict[str, list[Gain]] = defaultdict(list)
     for gain in gained:

@@ -21,7 +21,7 @@ from bench.case_name import row_name
 from bench.cli.claims import verdicts
 from bench.device.datasheet import find_datasheet
 from bench.judge.read_runs import load
-from bench.judge.speedup import gains, speedups
+from bench.judge.speedup import compared, gains, speedups
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import app
@@ -304,7 +304,7 @@ def test_several_devices_begin_with_their_speed_ups(tmp_path: Path) -> None:
     of = load([tmp_path], find_datasheet)
     base = of[0].device
     sheets = {run.device: run.datasheet for run in of}
-    wanted = gains(dict(speedups(pd.concat([run.rated for run in of]), base)), base, sheets)
+    wanted = gains(dict(speedups(pd.concat(map(compared, of)), base)), base, sheets)
     found = re.findall(r"<strong>([\d.]+)</strong>(?: <span[^>]*>of ([\d.]+)</span>)?", gained)
     cases_of = re.findall(r"middle 80 % of (\d+) case", gained)
     assert len(wanted) > 2
