@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TypeVar
 
 from bench.device.detect import usable_processors
+from bench.errors import UserError
 
 Part = TypeVar("Part")
 Done = TypeVar("Done")
@@ -21,7 +23,8 @@ def in_processes(
 ) -> Iterator[tuple[int, Done]]:
     """(place, what came of it) of each part, in which order is open; here, if there are few.
 
-    The largest are begun first, so that none is left when the other processes are done.
+    The largest are begun first, so that none is left when the other processes are done. UserError if the
+    system killed one.
     """
     order = sorted(range(len(parts)), key=lambda place: -size(parts[place]))
     ordered = [parts[place] for place in order]
@@ -29,7 +32,12 @@ def in_processes(
         yield from zip(order, map(do, ordered), strict=True)
         return
     with ProcessPoolExecutor(min(MOST, len(usable_processors()))) as pool:
-        yield from zip(order, pool.map(do, ordered), strict=True)
+        try:
+            yield from zip(order, pool.map(do, ordered), strict=True)
+        except BrokenProcessPool as error:
+            raise UserError(
+                "the system killed a process, as it does without memory: give fewer files"
+            ) from error
 
 
 def byte_count(paths: Sequence[Path]) -> int:
