@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -40,6 +40,6 @@ def in_processes(
             ) from error
 
 
-def byte_count(paths: Sequence[Path]) -> int:
-    """What these files hold."""
-    return sum(path.stat().st_size for path in paths)
+def byte_count(paths: Iterable[Path]) -> int:
+    """What these files and folders hold."""
+    return sum(file.stat().st_size for path in paths for file in (path, *path.rglob("*")) if file.exists())

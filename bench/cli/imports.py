@@ -94,26 +94,16 @@ def import_all(
     imported/NAME.txt, beside the rows, says what was set aside of it, and why. Exit code 1: nothing could be
     read of one that is there, or that should have been cloned.
     """
-    from bench.interop.cloning import clone
     from bench.interop.imported_rows import FOLDER
     from bench.runner.run import RESULTS
 
-    results = bench_results or RESULTS
-    sources: list[tuple[str, Path | None]] = []
-    refused: dict[str, UserError] = {}
-    for name in names():
-        source, place = described(name), folder / name
-        try:
-            if fetch and not source.installed and (not place.is_dir() or (place / ".git").is_dir()):
-                clone(source, place)  # or complete it
-        except UserError as refusal:
-            refused[name] = refusal
-        else:
-            sources.append((name, None if source.installed and not place.is_dir() else place))
-    show([f"{count_text(len(sources), 'source')} take several minutes"])
+    every, results = names(), bench_results or RESULTS
     total, any_read = 0, False
-    for number, done in in_processes(partial(_import, results), sources, _byte_count):
-        name, _ = sources[number]
+    refused: dict[str, UserError] = {}
+    show([f"{count_text(len(every), 'source')} take several minutes"])
+    do = partial(_import, folder, results, fetch)
+    for number, done in in_processes(do, every, lambda name: byte_count([folder / name])):
+        name = every[number]
         if isinstance(done, UserError):
             refused[name] = done
             continue
@@ -125,8 +115,8 @@ def import_all(
     for name, why in refused.items():
         remark(f"{name}: left out: {why}")
     nothing_read = any(isinstance(why, NothingRead) for why in refused.values())
-    if not (any_read or nothing_read or any((folder / name).is_dir() for name in names())):
-        raise UserError(f"{folder}: holds no folder of a source's name, such as {names()[0]}")
+    if not (any_read or nothing_read or any((folder / name).is_dir() for name in every)):
+        raise UserError(f"{folder}: holds no folder of a source's name, such as {every[0]}")
     if total:
         reports = results / FOLDER
         show([f"{count_text(total, 'row')}; what was set aside, by device and reason: {reports}/*.txt"])
@@ -134,17 +124,17 @@ def import_all(
         raise typer.Exit(1)
 
 
-def _import(results: Path, source: tuple[str, Path | None]) -> Saved | UserError:
+def _import(folder: Path, results: Path, fetch: bool, name: str) -> Saved | UserError:
     """What came of one of all sources."""
+    from bench.interop.cloning import clone
+
+    source, place = described(name), folder / name
     try:
-        return _of_source(*source, results)
+        if fetch and not source.installed and (not place.is_dir() or (place / ".git").is_dir()):
+            clone(source, place)  # or complete it
+        return _of_source(name, None if source.installed and not place.is_dir() else place, results)
     except UserError as refusal:
         return refusal
-
-
-def _byte_count(source: tuple[str, Path | None]) -> int:
-    _, place = source
-    return byte_count([path for path in place.rglob("*") if path.is_file()]) if place else 0
 
 
 def _of_source(name: str, folder: Path | None, results: Path | None, operator: str = "") -> Saved:
