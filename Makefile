@@ -90,7 +90,7 @@ public: $(READY)
 		echo "The package aiconfigurator-core cannot be installed: its timings of matrix products are left out.")
 	@$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone); imported=$$?; \
 	[ -d results/imported ] || exit $$imported; \
-	echo "What the guides' rules say on these rows: about a minute"; \
+	echo "What the guides' rules say on these rows: half a minute"; \
 	$(RUN) -m bench claims results/imported $(REFERENCE)/public $(REFERENCE)/engines --by rule --json \
 		> results/imported/rules.json && \
 	$(RUN) -m plots rules results/imported/rules.json && exit $$imported
