@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 MOST = 2000
 """Rows of an operator, implementation, GPU and source that are scored."""
-LEAST = 48
-"""Rows below which they are not scored. A twin has as many of a group's cases, and half of them."""
+LEAST = 20
+"""Rows of a kind, GPU and source below which they are not scored. A twin has as many of their cases, and half
+of them."""
+MEANT = 80.0, 97.0
+"""Percent of a group's times that an interval of nine in ten should hold."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Scored:
 def scored(
     pool: Pool, operators: Sequence[str], unseen: bool, say: Callable[[str], object]
 ) -> Iterator[Scored]:
-    """Every kind of operator on every GPU of every source that has LEAST rows of an implementation."""
+    """Every kind of operator on every GPU of every source that has LEAST rows of it to be scored."""
     for operator in operators:
         implementations = pool.rows.loc[pool.rows["operator"] == operator, "implementation"]
         for implementation in sorted(implementations.unique()):
@@ -100,10 +103,13 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
         step = 16 // rest["dtype"].map(ITEM_BYTE)
         odd = pd.concat([rest[f"product_{side}"] % step > 0 for side in "mnk"], axis=1).any(axis=1)
         kinds += odd.map({True: " unaligned", False: " aligned"})
-    for kind in sorted(kinds.unique()):
+    operator, source = (str(rest[name].iloc[0]) for name in ("operator", "run_id"))
+    for kind, count in kinds.value_counts().sort_index().items():
+        if count < LEAST:
+            continue
         of = (kinds == kind).to_numpy()
         yield Scored(
-            *(str(rest["operator"].iloc[0]), " ".join(kind.split()), device, str(rest["run_id"].iloc[0])),
+            *(operator, " ".join(str(kind).split()), device, source),
             *(measured_s[of], roofline_s[of], learned.seconds[of]),
             inside[of] if np.isfinite(learned.high_s[of]).any() else None,
             _twin(rest[of], known.others(sheet)),
@@ -154,6 +160,13 @@ def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
                 )
             )
     yield from table_lines(("operator", "kind", ">GPUs", *columns, ">in the interval", "worst GPU"), rows)
+    covered = np.array([one.covered for one in found if one.inside is not None])
+    low, high = MEANT
+    yield (
+        f"An interval holds {_covered(covered)} % of the times of a GPU and source on average: {low:.0f} to "
+        f"{high:.0f} % in {((low <= covered) & (covered <= high)).sum()} of {len(covered)}, more in "
+        f"{(covered > high).sum()}, less in {(covered < low).sum()}."
+    )
 
 
 def _percent(share: float) -> str:

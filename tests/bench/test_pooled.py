@@ -25,7 +25,7 @@ from bench.spec import Problem, parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from plots.__main__ import app as plots
-from studies.operator_prediction import scored
+from studies.operator_prediction import LEAST, Scored, score_lines, scored
 from tests.bench.rows import row
 from tests.drawing import run_seed
 
@@ -212,6 +212,29 @@ def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
         assert len(one.measured_s) == 150 - CALIBRATING
         _, learned, known = one.errors
         assert learned.median == pytest.approx(2 / 3, abs=0.15) and known.median < 0.1
+
+
+def test_a_kind_of_few_timings_on_a_gpu_is_not_scored(timings: list[Measurement]) -> None:
+    """Here 63 timings of a type and 19 of another, of which some calibrate."""
+    of_gpu = [one for one in timings if one.device_name == OWN]
+    few = [replace(one, dtype="float16", byte_moved=one.byte_moved // 2) for one in of_gpu[: LEAST - 1]]
+    found = list(scored(pool_of([*of_gpu[-63:], *few]), ["softmax"], False, lambda _: None))
+    assert [one.kind for one in found] == ["aten float32 forward"] and len(found[0].measured_s) >= LEAST
+
+
+def test_a_score_counts_the_gpus_whose_intervals_hold_too_many_or_too_few() -> None:
+    shares = {"V100": 0.9, "A100": 1.0, "H100": 0.5, "H200": 0.8, "T4": None}
+    one_s = np.ones(20)
+    found = [
+        Scored(
+            *("softmax", "aten float32", name, "somebody", one_s, one_s, one_s),
+            inside=None if share is None else np.arange(20) < 20 * share,
+            twin=(float("nan"), ""),
+        )
+        for name, share in shares.items()
+    ]
+    *_, last = score_lines(found, False)
+    assert "holds 80 % of" in last and last.endswith("80 to 97 % in 2 of 4, more in 1, less in 1.")
 
 
 def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
