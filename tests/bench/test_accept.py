@@ -221,8 +221,8 @@ def told(tours: pd.DataFrame, speed: float, pairs: int) -> Counter[str]:
 
 
 def test_no_committed_tour_is_low_by_another_and_at_seven_tenths_all_are(tours: pd.DataFrame) -> None:
-    healthy, slow = told(tours, 1.0, 20), told(tours, 0.7, 20 if is_deep() else 1)
-    assert set(healthy) == {"PASS", "UNKNOWN"} and healthy["PASS"] > 50
+    healthy, slow = told(tours, 1.0, 20 if is_deep() else 3), told(tours, 0.7, 20 if is_deep() else 1)
+    assert set(healthy) == {"PASS", "UNKNOWN"} and healthy["PASS"] > 0.8 * healthy.total() > 30
     assert set(slow) <= {"FAIL", "LOW", "UNKNOWN"} and slow["FAIL"] + slow["LOW"] > 0.75 * slow.total()
     quiet = tours[tours["utc"] > "2026-11-26T08"]
     assert set(told(quiet, 1.6, 1)) == {"IMPLAUSIBLE"}, "in the quiet hour"

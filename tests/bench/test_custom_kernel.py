@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from bench.__main__ import app
 from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
+from bench.runner import custom_kernel as checking
 from bench.runner import supervisor, worker_process
 from bench.runner.custom_kernel import Untimed, checked_kernels, kernel_of
 from bench.runner.supervisor import WorkerSupervisor
@@ -285,12 +287,14 @@ def test_a_kernel_that_names_no_function_is_refused(
         kernel_of(text, kernels.problem("softmax"))
 
 
-def run_of(kernel: str, results: Path, *more: str, length: str = "64") -> tuple[Any, list[Any]]:
+def run_of(
+    kernel: str, results: Path, *more: str, length: str = "64", dtype: str = "float32"
+) -> tuple[Any, list[Any]]:
     """What a run of this kernel beside the library says, and its rows."""
-    words = ["run", "softmax", "rows=64", f"length={length}", "--kernel", kernel, "--bench-device", "cpu"]
-    done = CliRunner().invoke(
-        app, [*words, *(more or ("--bench-budget", "inf")), "--bench-results", str(results)]
-    )
+    words = ["run", "softmax", "rows=64", f"length={length}", f"dtype={dtype}", "--bench-device", "cpu"]
+    words += ["--kernel", kernel]
+    words += ["--bench-budget", "inf", "--bench-precision", "99%", "--bench-results", str(results)]
+    done = CliRunner().invoke(app, [*words, *more])
     rows = [row for path in results.rglob("*.parquet") for row in read_rows(path)]
     return done, [row for row in rows if row.role == "measurement"]
 
@@ -332,9 +336,7 @@ def test_a_kernel_without_a_time_fails_a_gate_although_the_library_beside_it_has
     name: str, status: str, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(KEEPS)
-    done, rows = run_of(
-        f"{tmp_path / 'mine.py'}:{name}", tmp_path, "--bench-budget", "inf", "--cache", "warm"
-    )
+    done, rows = run_of(f"{tmp_path / 'mine.py'}:{name}", tmp_path, "--cache", "warm")
     assert done.exit_code == 2 and says in " ".join(done.output.split()), done.output
     assert {row.implementation: row.status for row in rows} == {f"mine:{name}": status, "aten": "ok"}
 
@@ -354,12 +356,16 @@ def slow(x):
 def test_four_cases_that_are_asked_for_run_however_long_a_launch_takes(
     lengths: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch takes 30 ms: of many cases one may take 10 ms here, of four as long as the budget holds."""
+    """A launch takes 30 ms: of many cases one may take 10 ms here, of four as long as the budget holds.
+
+    However busy the machine, two readings are enough and agree.
+    """
+    monkeypatch.setattr("bench.worker.too_slow.AGREE", math.inf)
+    monkeypatch.setattr("bench.worker.too_slow.LOOK_S", 0.0)
     monkeypatch.setattr("bench.runner.limits.SHORT_RUNS_MOST_S", 0.01)
     monkeypatch.setattr("bench.runner.limits.LAUNCH_SHARE", 0.0)
     (tmp_path / "mine.py").write_text(SLOW)
-    more = ("--bench-budget", "600", "--bench-precision", "99%")
-    done, rows = run_of(f"{tmp_path / 'mine.py'}:slow", tmp_path, *more, length=lengths)
+    done, rows = run_of(f"{tmp_path / 'mine.py'}:slow", tmp_path, "--bench-budget", "600", length=lengths)
     own = [row for row in rows if row.implementation == "mine:slow"]
     assert {row.status for row in own} == {status}, done.output
     assert all("the budget allows 0.01 s" in row.reason for row in own) is (status == "skipped")
@@ -369,7 +375,7 @@ def test_four_cases_that_are_asked_for_run_however_long_a_launch_takes(
 def test_a_kernel_and_the_library_are_timed_with_the_inputs_that_are_asked_for(
     mine: Path, tmp_path: Path
 ) -> None:
-    done, rows = run_of(f"{mine}:fills", tmp_path, "--bench-budget", "inf", "--data", "zeros")
+    done, rows = run_of(f"{mine}:fills", tmp_path, "--data", "zeros")
     assert done.exit_code == 0 and "inputs are zeros: such rows are compared with none" in done.output
     assert {row.fill for row in rows} == {"zeros"}
 
@@ -406,6 +412,15 @@ NOT_TIMED = (
 )
 
 
+@pytest.fixture(scope="module")
+def interpreter(device: Device) -> Iterator[WorkerSupervisor]:
+    """A worker that interprets, one for several kernels."""
+    with closing(WorkerSupervisor(device, interprets=True)) as made:
+        made.started()
+        yield made
+
+
+@pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize(
     ("kernel", "interpret", "dtype", "code", "says"),
     [
@@ -416,13 +431,22 @@ NOT_TIMED = (
     ],
 )
 def test_a_triton_kernel_is_checked_without_a_gpu_and_never_timed(
-    kernel: str, interpret: str, dtype: str, code: int, says: str, tmp_path: Path
+    kernel: str,
+    interpret: str,
+    dtype: str,
+    code: int,
+    says: str,
+    tmp_path: Path,
+    interpreter: WorkerSupervisor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """As in an environment with TRITON_INTERPRET, which would have this process interpret, too."""
     pytest.importorskip("triton")
+    monkeypatch.setattr(checking, "os", SimpleNamespace(environ={"TRITON_INTERPRET": interpret}))
+    monkeypatch.setattr(checking, "WorkerSupervisor", lambda _, interprets: interpreter)
+    monkeypatch.setattr(checking, "closing", nullcontext)
     (tmp_path / "mine.py").write_text(TRITON)
-    words = ["run", "softmax", "rows=64", "length=64", f"dtype={dtype}", "--bench-device", "cpu"]
-    words += ["--kernel", f"{tmp_path / 'mine.py'}:{kernel}", "--bench-results", str(tmp_path / "r")]
-    done = CliRunner().invoke(app, words, env={"TRITON_INTERPRET": interpret})
+    done, _ = run_of(f"{tmp_path / 'mine.py'}:{kernel}", tmp_path / "r", dtype=dtype)
     assert done.exit_code == code, done.output
     assert re.search(says, " ".join(f"{done.output} {done.exception}".split())), done.output
     assert not list((tmp_path / "r").rglob("*.parquet"))

@@ -301,8 +301,8 @@ def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_pa
 def sample_of(name: str, folder: Path) -> Path:
     """The folder with links to a few public files: of each of the source's tables the smallest file.
 
-    Of documents, most of which hold no times, it is up to eight of all sizes; of a text of millions of times
-    every fortieth line.
+    Of documents, most of which hold no times, it is up to eight of all sizes; of a long text or table the first
+    line and up to a thousand others.
     """
     whole = PUBLISHED / name
     files = sorted(
@@ -313,9 +313,11 @@ def sample_of(name: str, folder: Path) -> Path:
         assert alike, f"no public file of {name} is of the table {table.files}"
         for path in alike[:: math.ceil(len(alike) / 8) if table.reader.kind == "documents" else len(alike)]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".bz2":
-                lines = bz2.decompress((whole / path).read_bytes()).splitlines(keepends=True)
-                (folder / path).write_bytes(bz2.compress(b"".join(lines[::40])))
+            packed = {".bz2": bz2, ".gz": gzip}.get(path.suffix)
+            if packed and table.reader.kind in ("csv", "text"):
+                lines = packed.decompress((whole / path).read_bytes()).splitlines(keepends=True)
+                some = lines[:1] + lines[1 :: 1 + len(lines) // 1000]
+                (folder / path).write_bytes(packed.compress(b"".join(some)))
             elif not (folder / path).exists():
                 (folder / path).symlink_to(whole / path)
     return folder

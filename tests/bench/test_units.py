@@ -19,6 +19,7 @@ from bench.runner.cases import ChosenCases
 from bench.runner.run import Run
 from bench.store.parquet import read_rows, write
 from bench.store.schema import Measurement
+from bench.sweep.load import SWEEPS
 from kernels.gemm.problem import Gemm
 from tests.bench import several
 from tests.bench.claims_made import SWEEP, claim, timed
@@ -66,8 +67,11 @@ def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, option
     assert printed("table", tmp_path, *options) == "".join(named)
 
 
-def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) -> None:
-    """Each has sizes of its own: a line of both would be one line."""
+def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has sizes of its own: a line of both would be one line. Of our sweeps there is one."""
+    monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
     stored = {SWEEP: {"claims": [claim("ratio", "below 1").model_dump(mode="json", exclude_defaults=True)]}}
     for unit, first in ((QUICK, 4000), (SLOWER, 4064)):
         rows = [timed(1e-6 * k * (1.0 if k % 8 else 1.25), k=k) for k in range(first, first + 64)]
