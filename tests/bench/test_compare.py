@@ -38,7 +38,7 @@ from tests.bench.comparable import (
     visits_to,
 )
 from tests.bench.rows import Chance, lasting, older, with_ends, with_interval
-from tests.drawing import drawn
+from tests.drawing import drawn, is_deep
 
 LIBRARY = GPU | {"implementation": "aten"}
 INCLUDES = "the interval includes no change"
@@ -518,8 +518,9 @@ SEED = 20261122
 )
 def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
     """At most one false verdict in two hundred cases."""
-    found = shares(np.random.default_rng(SEED), machine, visits, 0.0, 7, kind)
-    assert found.comparable == 7 * CASES
+    pairs = 7 if is_deep() else 4
+    found = shares(np.random.default_rng(SEED), machine, visits, 0.0, pairs, kind)
+    assert found.comparable == pairs * CASES
     assert found.of("FASTER", "SLOWER") <= 0.005
 
 
@@ -529,6 +530,7 @@ def test_what_is_there_is_found(
 ) -> None:
     """Three visits; a GPU whose earlier runs told how far they differ, by a level of its own in each case."""
     known = {"between_runs": 0.001, "earlier": KNOWN} if kind == "cuda" else {}
-    found = shares(np.random.default_rng(SEED), machine, 3, effect, 3, kind, **known)  # type: ignore[arg-type]
+    pairs = 3 if is_deep() else 2
+    found = shares(np.random.default_rng(SEED), machine, 3, effect, pairs, kind, **known)  # type: ignore[arg-type]
     assert found.of(verdict) >= least
     assert found.of(*{"FASTER", "SLOWER"} - {verdict}) <= 0.005

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 
 import kernels
 from bench.device.datasheet import find_datasheet
-from bench.device.detect import Device, detect
+from bench.device.detect import Device
 from bench.device.other_processes import OtherProcesses
 from bench.doctor import clocks, faults, installation, operators, report, steadiness
 from bench.doctor.finding import Finding, failed, passed, warned
@@ -348,22 +345,3 @@ def test_a_check_that_raises_is_its_failure_alone_and_a_driver_without_gpu_is_sa
     assert "broken: KeyError: 'the cause'." in found[2].sentence and "Traceback" in capsys.readouterr().err
     says = "FAIL GPU: A CUDA driver is installed and gives no GPU: cuInit answers 803."
     assert list(report.lines(found[0])) == [says, f"     {report.GPU_REMEDY}"]
-
-
-# ---- the command
-
-
-def doctor(*words: str) -> subprocess.CompletedProcess[str]:
-    done = [sys.executable, "-m", "bench", "doctor", *words]
-    return subprocess.run(done, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300)
-
-
-def test_a_quick_look_says_how_it_stands() -> None:
-    done = doctor("--quick", "--bench-device", "cpu")
-    first, *lines = done.stdout.splitlines()
-    assert first == f"roofbench doctor: {detect('cpu').name}" and not done.stderr
-    found = {line.split(": ")[0] for line in lines if line[:4] in ("PASS", "WARN", "FAIL")}
-    assert {"PASS packages", "PASS worker"} <= found
-    assert not any(line.startswith("FAIL") for line in found)  # others may keep this machine busy
-    word = "degraded" if any(line.startswith("WARN") for line in found) else "healthy"
-    assert lines[-1].startswith(f"{word} (exit code {done.returncode})"), done.stdout

@@ -128,7 +128,7 @@ def test_few_of_many_healthy_units_are_named_and_the_slow_ones_are() -> None:
 def test_a_unit_is_named_in_what_it_is_slow(
     tmp_path: Path, chance: Chance, slow: dict[str, float], work: str
 ) -> None:
-    units = gpus(8, 4)
+    units = gpus(4, 4)
     units[13].slow = slow
     found = named(written(tmp_path, units, chance, together=True))
     assert found.keys() == {"node003 0000:1b:00.0"} and found["node003 0000:1b:00.0"] in (

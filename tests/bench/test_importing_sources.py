@@ -301,8 +301,8 @@ def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_pa
 def sample_of(name: str, folder: Path) -> Path:
     """The folder with links to a few public files: of each of the source's tables the smallest file.
 
-    Of documents, most of which hold no times, it is up to eight of all sizes; of a long text or table the first
-    line and up to a thousand others.
+    Of documents, most of which hold no times, it is up to eight of all sizes; of a long text or table the
+    first line and up to a thousand others.
     """
     whole = PUBLISHED / name
     files = sorted(

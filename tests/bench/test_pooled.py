@@ -29,7 +29,7 @@ from studies.operator_prediction import LEAST, Scored, score_lines, scored
 from tests.bench.rows import row
 from tests.drawing import run_seed
 
-GPUS = ("Tesla V100-PCIE-32GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla T4")
+GPUS = ("Tesla V100-PCIE-32GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200")
 OWN = "NVIDIA H100 80GB HBM3"
 Law = Callable[[Datasheet, int, int], float]
 
@@ -246,14 +246,14 @@ def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
     code, text = said(*asked, "--on", "h100_sxm5", "--from", tmp_path)
     assert code == 0 and "Somebody" in text
     assert "aten: calibrated by" in text and "of 150 timings of this GPU (Somebody)" in text
-    assert f"{4 * 150} timings of 4 GPUs" in text
+    assert f"{3 * 150} timings of 3 GPUs" in text
     code, text = said(*asked, "--on", "l4", "--from", tmp_path)
-    assert code == 0 and "this GPU was never timed; by 750 timings of 5 GPUs" in text
+    assert code == 0 and "this GPU was never timed; by 600 timings of 4 GPUs" in text
     assert "no prediction: fewer than 16 timings are among the results of inductor, " in text
     assert "of them float" not in text  # all are of the type that is predicted
     asked[asked.index("dtype=float32")] = "dtype=float16"
     assert (
-        "750 timings of 5 GPUs (Somebody), none of them float16"
+        "600 timings of 4 GPUs (Somebody), none of them float16"
         in said(*asked, "--on", "l4", "--from", tmp_path)[1]
     )
 

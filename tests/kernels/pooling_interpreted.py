@@ -56,7 +56,7 @@ def cases() -> list[tuple[Pooling, Tile]]:
             ("max", (7, 1), (2, 1), (3, 0)),
             ("average", (3, 2), (2, 1), (1, 0)),
         ):
-            sizes = {"h": 11, "w": 13, "window": window, "window_w": window_w, "stride": stride}
+            sizes = {"n": 1, "h": 11, "w": 13, "window": window, "window_w": window_w, "stride": stride}
             sizes |= {"stride_w": stride_w, "padding": padding, "padding_w": padding_w}
             found.append((case(kind, direction, layout, **sizes), Tile(2, 4, 4, 4)))
     return found

@@ -13,9 +13,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+if TYPE_CHECKING:  # half a second of each process that collects tests
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
 LOOKS = ((1280, False), (1280, True), (390, False))
 """Widths, which decide what stands where, and whether it is dark, which decides the colours."""
@@ -98,6 +99,8 @@ class Browsing:
 @contextmanager
 def started() -> Iterator[Browser]:
     """Chromium, until the block ends."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
         yield browser
@@ -106,6 +109,8 @@ def started() -> Iterator[Browser]:
 
 def violations(page: Page, others: bool = True, colours: bool = True) -> list[str]:
     """What axe finds against WCAG A and AA in colours and in all else: each rule and what breaks it."""
+    from axe_playwright_python.sync_playwright import Axe
+
     rules = {"type": "tag", "values": list(_WCAG)} if others else {"type": "rule", "values": [_CONTRAST]}
     options = {"runOnly": rules, "rules": {_CONTRAST: {"enabled": colours}}, "resultTypes": ["violations"]}
     broken = Axe().run(page, options=options).response["violations"]

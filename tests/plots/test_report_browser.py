@@ -1,15 +1,16 @@
 """The one page in a browser, as a stranger uses it: a run, several devices, nights, units."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
 from typer.testing import CliRunner
 
 from bench.store.parquet import read_rows, read_sweeps
@@ -21,6 +22,9 @@ from tests.plots.browser import LOOKS, Browsing
 from tests.plots.report_made import CORE, column, content, few, written
 from tests.plots.synthetic import H100, H200
 from tests.plots.test_rules_figure import RULES_OF
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 OPENED = ("activations/forward", "gemm/growing_k", "softmax/rows")
 """Sweeps of the committed run whose page has each kind of element; `make test-deep` opens that of all."""
