@@ -149,9 +149,7 @@ class OperatorPool:
             for dtype, of in off.groupby("dtype")
         }
         half = prediction.scale * rows["dtype"].map(halves).to_numpy(dtype=float)
-        error = (
-            float(np.average(np.abs(np.expm1(off["log"])), weights=off["weight"])) if len(off) else math.nan
-        )
+        error = np.average(np.abs(np.expm1(off["log"])), weights=off["weight"]) if len(off) else math.nan
         return _learned(prediction.base, prediction.log, half, error)
 
     def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> PooledPrediction:

@@ -319,16 +319,13 @@ def bound_by(machine: Machine, answer: tile_wave.PredictedGemms) -> list[str]:
 def _predict_others(
     predictions: pd.DataFrame, rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None
 ) -> None:
-    t0 = ceilings.launch_s
-    if t0 is None or not len(rows):
-        return
     byte, share = rows_traffic(rows)
+    t0, second_per_byte = ceilings.launch_s, ceilings.second_per_byte(share)
+    if t0 is None or second_per_byte is None or not len(rows):
+        return
     # Kernels that one launch runs, as its captured graph says; 1 where it is unknown.
     kernels = rows["kernels"].astype(object).fillna("").str.count(";").to_numpy(dtype=float) + 1
     launch = t0 * kernels
-    second_per_byte = ceilings.second_per_byte(share)
-    if second_per_byte is None:
-        return
     ring = working_set(rows)
     inside = resident(ring, max(float(rows["cache_byte"].iloc[0]), 1.0))
     held = ceilings.cached_byte_per_s(np.where(np.isfinite(ring), ring, 1.0))
