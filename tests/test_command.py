@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.judge.read_runs import load
-from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame
 from bench.worker.__main__ import make_bench, respond
@@ -138,7 +137,7 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     assert table.exit_code == 0 and table.output.count("-onednn-") == 4
     # The plot of a sweep that lies anywhere counts: without it the figure would be of durations.
     (run,) = load([path], find_datasheet)
-    figures = {stem for stem, _ in pages(run, parquet.read_sweeps([path])[run.key])}
+    figures = {stem for stem, _ in pages(run)}
     assert {stem for stem in figures if stem.startswith("small-")} == {"small-rate"}
 
 

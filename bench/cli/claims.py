@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import filter as matching
 from functools import cache, partial
@@ -25,8 +25,7 @@ from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.read_runs import read
 from bench.processes import byte_count, in_processes
-from bench.store.parquet import Sweeps, read_sweeps, tables
-from bench.store.schema import RunKey
+from bench.store.parquet import Sweeps, tables
 from bench.sweep.experiments import RULES
 from bench.sweep.grammar import TableClaims
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
@@ -61,8 +60,7 @@ def _verdicts(find: Find, paths: Sequence[Path]) -> tuple[list[JudgedClaim], lis
     """(every verdict, every remark) on files that are judged apart from others."""
     remarks: list[str] = []
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(paths)]
-    together = judged_together(runs, read_sweeps(paths), find, remarks.append)
-    return [each for _, of_device in together for each in of_device], remarks
+    return list(judged_together(runs, find, remarks.append)), remarks
 
 
 def _apart(results: Sequence[Path], left_out: Say) -> list[list[Path]]:
@@ -75,31 +73,22 @@ def _apart(results: Sequence[Path], left_out: Say) -> list[list[Path]]:
     return [parts[key] for key in sorted(parts)]
 
 
-def judged_rows(
-    runs: Sequence[DeviceRun], stored: Mapping[RunKey, Sweeps], remark: Say
-) -> list[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]:
+def judged_rows(runs: Sequence[DeviceRun], remark: Say) -> list[JudgedClaim]:
     """`judged_together` by the operators of this checkout, on the sweeps that have rows: for pages."""
-    return list(judged_together(runs, stored, kernels.problem, remark, only_measured=True))
+    return list(judged_together(runs, kernels.problem, remark, only_measured=True))
 
 
 def judged_together(
-    runs: Sequence[DeviceRun],
-    stored: Mapping[RunKey, Sweeps],
-    find: Find,
-    remark: Say,
-    only_measured: bool = False,
-) -> Iterator[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]:
-    """(runs that are judged together, their verdicts); `only_measured`: on the sweeps that have rows.
-
-    The runs have their datasheets; `stored` is what their sweeps declared.
-    """
+    runs: Sequence[DeviceRun], find: Find, remark: Say, only_measured: bool = False
+) -> Iterator[JudgedClaim]:
+    """The verdicts on runs that have their datasheets; `only_measured`: on the sweeps that have rows."""
     loaded = cache(partial(load_all, SWEEPS, find))
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
             there = frozenset(name for run in of_device for name in run.columns["sweep"].unique())
             only = there if is_imported or only_measured else None
             own = [
-                {name: each for name, each in stored.get(run.key, {}).items() if only is None or name in only}
+                {name: each for name, each in run.sweeps.items() if only is None or name in only}
                 for run in of_device
             ]
             if only is not None:  # imported files' sweeps are none of ours, and looking for them takes long
@@ -113,7 +102,7 @@ def judged_together(
                 for each in _of_tables(find):
                     if rows := [name for pattern in each.rows for name in matching(sorted(there), pattern)]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
-            yield of_device, judge(of_device, declared)
+            yield from judge(of_device, declared)
 
 
 @cache

@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,7 +44,7 @@ from bench.model.calibrated_runs import Known
 from bench.model.ceilings import Ceilings, condition
 from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured
 from bench.store import parquet
-from bench.store.parquet import Rows
+from bench.store.parquet import Rows, Sweeps
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class DeviceRun:
     datasheet: Datasheet | None = None
     calibrating: Known | None = None
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
+    sweeps: Sweeps = field(default_factory=dict)
+    """What its sweeps declared when it was measured."""
 
     @property
     def device(self) -> str:

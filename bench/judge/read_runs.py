@@ -18,7 +18,7 @@ from bench.judge.frame import DeviceRun
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.store import parquet
-from bench.store.parquet import Rows
+from bench.store.parquet import Rows, Sweeps
 from bench.store.schema import Measurement, RunKey, run_names
 
 
@@ -35,7 +35,9 @@ def read(
     """
     measured: list[Measurement] = []
     imported: dict[RunKey, list[pa.Table]] = defaultdict(list)
+    sweeps: dict[RunKey, Sweeps] = {}
     for _, table in parquet.tables(paths, left_out):
+        sweeps |= dict.fromkeys(parquet.runs_of(table), parquet.sweeps_of(table))
         if table["source"].null_count or table["on_processor"].null_count < len(table):
             measured += parquet.rows(table)
         else:
@@ -44,7 +46,8 @@ def read(
     measured = measured if other_units is None else of_one_unit(measured, other_units)
     for key in imported.keys() & {RunKey.of(row) for row in measured}:
         measured += [row for table in imported.pop(key) for row in parquet.rows(table)]
-    return _runs(_by_run(measured) | {key: _rows_of(tables) for key, tables in imported.items()})
+    rows = _by_run(measured) | {key: _rows_of(tables) for key, tables in imported.items()}
+    return [replace(run, sweeps=sweeps[run.key]) for run in _runs(rows)]
 
 
 def _rows_of(tables: Sequence[pa.Table]) -> Rows:

@@ -93,7 +93,7 @@ def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]
     newest = newest.drop_duplicates(["device", "implementation", "case"], keep="last")
     before = newest[newest["device"] == base]
     times = newest[["device", "case", "implementation", "median_s"]]
-    for device in dict.fromkeys(rows["device"]):
+    for device in rows["device"].unique():
         if device != base:
             yield str(device), _met(before, times[times["device"] == device], case)
 

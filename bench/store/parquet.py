@@ -130,15 +130,9 @@ def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None =
     return frame
 
 
-def read_sweeps(paths: Iterable[Path]) -> dict[RunKey, Sweeps]:
-    """What the sweeps of each run declared when it was made.
-
-    Paths as for `tables`; files that cannot be read are left out. UserError if none can be read.
-    """
-    declared: dict[RunKey, Sweeps] = {}
-    for _, table in tables(paths, lambda refusal: None, RunKey._fields):
-        sweeps = json.loads(table.schema.metadata.get(_SWEEPS, b"{}"))
-        declared |= dict.fromkeys(runs_of(table), sweeps)
+def sweeps_of(table: pa.Table) -> Sweeps:
+    """What the sweeps of the rows of a table from `tables` declared when these were measured."""
+    declared: Sweeps = json.loads(table.schema.metadata.get(_SWEEPS, b"{}"))
     return declared
 
 

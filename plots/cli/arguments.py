@@ -18,8 +18,7 @@ from bench.environment.dependencies import ROOT
 from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from bench.judge.read_runs import load
-from bench.store.parquet import Sweeps, read_sweeps, tables
-from bench.store.schema import RunKey
+from bench.store.parquet import tables
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
@@ -123,18 +122,3 @@ def load_runs(
         first = next(name for _, table in read for name in table["device"].to_pylist() if name in devices)
         runs.sort(key=lambda run: run.device != first)
     return runs
-
-
-def newest_runs(
-    results: Sequence[Path],
-    say: Callable[[str], object],
-    calibrate_by: Sequence[Path] | None = None,
-    untimed: bool = False,
-) -> tuple[list[DeviceRun], dict[RunKey, Sweeps]]:
-    """The newest runs of these files and folders, one unit of each kind, and what their sweeps declared.
-
-    UserError if no row has a time, unless runs may be `untimed`.
-    """
-    say("reading results")
-    files = [file for path in results for file in newest(path)]
-    return load_runs(files, calibrate_by, one_unit=True, untimed=untimed), read_sweeps(files)

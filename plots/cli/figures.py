@@ -13,7 +13,7 @@ from bench.cli.terminal import stages
 from bench.environment.dependencies import demand
 from bench.errors import UserError
 from plots.base.saving import save_in
-from plots.cli.arguments import COMPARED, CalibrateBy, figures, newest_runs, output, writing
+from plots.cli.arguments import COMPARED, CalibrateBy, figures, load_runs, newest, output, writing
 from plots.figures import generations
 from plots.figures import rules as rules_by_gpu
 from plots.figures.every_figure import pages
@@ -38,7 +38,9 @@ def draw(
     compared with.
     """
     with stages() as say:
-        runs, sweeps = newest_runs(results, say, calibrate_by)
+        say("reading results")
+        files = [file for path in results for file in newest(path)]
+        runs = load_runs(files, calibrate_by, one_unit=True)
     for run in runs:
         alone = to is not None and len(runs) == 1
         folder = (to or figures()) if alone else (to or figures()) / run.device / run.name
@@ -46,7 +48,7 @@ def draw(
             remark(f"{run.device} {run.name}: no row has a time; nothing drawn")
             continue
         with writing("figures"), stages() as say:
-            drawn = save_in(folder, pages(run, sweeps[run.key]), say)
+            drawn = save_in(folder, pages(run), say)
         rows = f"{run.measured} of {len(run.rows)} rows measured"
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     together = [run for run in runs if run.measured]

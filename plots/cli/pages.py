@@ -15,7 +15,6 @@ from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError, write_text
 from bench.format import count_text
 from bench.processes import byte_count, in_processes
-from bench.store.parquet import read_sweeps
 from plots.cli.arguments import COMPARED, by_device, figures, load_runs, newest, output, writing
 
 if TYPE_CHECKING:
@@ -120,14 +119,14 @@ def _of_part(
 
     remarks: list[str] = []
     try:
-        runs, sweeps = load_runs(files, one_unit=True, untimed=True, say=remarks.append), read_sweeps(files)
-        judged = [each for _, of_group in judged_rows(runs, sweeps, remarks.append) for each in of_group]
+        runs = load_runs(files, one_unit=True, untimed=True, say=remarks.append)
+        judged = judged_rows(runs, remarks.append)
     except UserError as refusal:
         return [], [*remarks, f"left out: {refusal}"], refusal
     shown = []
     for device in dict.fromkeys(run.device for run in runs):
         of_device = [run for run in runs if run.device == device]
         verdicts = [each for each in judged if each.device == device]
-        found = page.of_runs(results, of_device, sweeps, verdicts, timed)
+        found = page.of_runs(results, of_device, verdicts, timed)
         shown.append(found if then is None else then(found))
     return shown, remarks, None

@@ -7,27 +7,24 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from bench.judge.frame import DeviceRun
-from bench.store.parquet import Sweeps
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization, roofline, sweep
 
 
-def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
+def pages(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    for _, _, drawn in of_sweeps(run, sweeps):
+    for _, _, drawn in of_sweeps(run):
         yield from drawn
 
 
-def of_sweeps(
-    run: DeviceRun, sweeps: Sweeps
-) -> Iterator[tuple[str, pd.DataFrame, Iterator[tuple[str, Page]]]]:
+def of_sweeps(run: DeviceRun) -> Iterator[tuple[str, pd.DataFrame, Iterator[tuple[str, Page]]]]:
     """(sweep, its rows, its pages) by name."""
     once = run.frame[run.frame["visit"] == 0]
     for path, rows in once.groupby("sweep", sort=True):
-        yield str(path), rows, _pages(run, str(path), rows, sections(rows, sweeps.get(str(path), {})))
+        yield str(path), rows, _pages(run, str(path), rows, sections(rows, run.sweeps.get(str(path), {})))
 
 
 def _pages(

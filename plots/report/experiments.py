@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 from bench.judge.frame import DeviceRun
-from bench.store.parquet import Sweeps
 from plots.base import style
 from plots.figures import every_figure
 from plots.report.section import Results, Section, filled, svg
@@ -21,7 +20,7 @@ def section(results: Results) -> Section | None:
     if results.alone is None:
         return None
     with style.look():
-        sweeps = [each for each in _sweeps(results.alone, results.sweeps) if each["figures"]]
+        sweeps = [each for each in _sweeps(results.alone) if each["figures"]]
     if not sweeps:
         return None
     full = sum(len(each["figures"]) for each in sweeps) >= MOST_FIGURES
@@ -29,13 +28,13 @@ def section(results: Results) -> Section | None:
     return Section("Experiments", "experiments", html)
 
 
-def _sweeps(run: DeviceRun, sweeps: Sweeps) -> Iterator[dict[str, Any]]:
+def _sweeps(run: DeviceRun) -> Iterator[dict[str, Any]]:
     """Each sweep with its title, its source as it names it, and its figures."""
     room = MOST_FIGURES
-    for sweep, rows, pages in every_figure.of_sweeps(run, sweeps):
+    for sweep, rows, pages in every_figure.of_sweeps(run):
         if not (rows["median_s"].notna() & (rows["role"] == "measurement")).any():
             continue
-        declared = sweeps.get(sweep, {})
+        declared = run.sweeps.get(sweep, {})
         title = str(declared.get("title", "")) or sweep
         drawn = [svg(page.figure, f"{title}: {name}") for name, page in islice(pages, room)]
         room -= len(drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +10,6 @@ from bench.judge.achieved import rates_of
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
 from bench.judge.speedup import compared
-from bench.store.parquet import NO_SWEEPS, Sweeps
-from bench.store.schema import RunKey
 from plots.report import accept, cases, claims, devices, experiments, machine, nights, units
 from plots.report.section import Results, Section, ShownRun, filled
 
@@ -26,7 +24,6 @@ SECTIONS: Sequence[OfResults] = (
 def of_runs(
     files: Sequence[Path],
     runs: Sequence[DeviceRun],
-    sweeps: Mapping[RunKey, Sweeps],
     judged: Sequence[JudgedClaim],
     timed: int = 0,
 ) -> Results:
@@ -34,8 +31,7 @@ def of_runs(
     listed = [int(cases.listed(run.columns).sum()) for run in runs]
     share = cases.MOST_ROWS / max(timed, sum(listed), 1)
     shown = [_shown(run, count, share) for run, count in zip(runs, listed, strict=True)]
-    alone = runs[0] if len(runs) == 1 else None
-    return Results(files, shown, judged, alone, sweeps.get(alone.key, NO_SWEEPS) if alone else NO_SWEEPS)
+    return Results(files, shown, judged, runs[0] if len(runs) == 1 else None)
 
 
 def _shown(run: DeviceRun, listed: int, share: float) -> ShownRun:

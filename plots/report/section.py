@@ -10,7 +10,7 @@ import base64
 import gzip
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +24,6 @@ from matplotlib.figure import Figure
 from bench.device.datasheet import Datasheet
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
-from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
 from plots.base import style
 
@@ -97,9 +96,7 @@ class Results:
     judged: Sequence[JudgedClaim]
     """Verdicts on the guides' rules."""
     alone: DeviceRun | None = None
-    """The run with its rows, if it is the only one ..."""
-    sweeps: Sweeps = field(default_factory=dict)
-    """... and what its sweeps declared."""
+    """The run with its rows, if it is the only one."""
 
     @property
     def whose(self) -> str:

@@ -15,7 +15,7 @@ from bench.cli.claims import judged_rows
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun
 from bench.judge.read_runs import load
-from bench.store.parquet import read_sweeps, write
+from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.report.page import SECTIONS, OfResults, html, of_runs
@@ -56,9 +56,8 @@ def read(path: Path) -> list[DeviceRun]:
 
 def results(path: Path) -> Results:
     """What a result file or folder holds, as the command reads it."""
-    runs, sweeps = read(path), read_sweeps([path])
-    judged = [each for _, of_group in judged_rows(runs, sweeps, lambda line: None) for each in of_group]
-    return of_runs([path], runs, sweeps, judged)
+    runs = read(path)
+    return of_runs([path], runs, judged_rows(runs, lambda line: None))
 
 
 def page(path: Path, sections: Sequence[OfResults] = SECTIONS) -> str:

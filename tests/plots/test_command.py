@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from bench.device.datasheet import find_datasheet
 from bench.judge.read_runs import load
 from bench.spec import parameters_text
-from bench.store import parquet
 from bench.store.parquet import write
 from bench.store.schema import SCHEMA
 from kernels.gemm.problem import Gemm
@@ -57,7 +56,7 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     # The same rows give the same bytes.
     (run,) = load([ten_rows], find_datasheet)
     said: list[str] = []
-    again = save_in(tmp_path / "again", pages(run, parquet.read_sweeps([ten_rows])[run.key]), said.append)
+    again = save_in(tmp_path / "again", pages(run), said.append)
     assert len(said) == len(again) // 2 and said[0].endswith("figure 1, roofline-float32")
     assert [p.read_bytes() for p in again] == [
         (out / p.relative_to(tmp_path / "again")).read_bytes() for p in again

@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
         )
     )
     with style.look():
-        alone = dict(every_figure.pages(first, sweeps))
+        alone = dict(every_figure.pages(first))
         together = generations.draw([first, second], first.device, print)
         return alone | {f"compared/{stem}": page for stem, page in together}
 

@@ -22,7 +22,7 @@ OF_SWEEP = ("gemm/mine-duration", "gemm/mine-rate")
 
 
 def pages(folder: Path, rows: list[Measurement]) -> dict[str, Captioned]:
-    return opened(every_figure.pages(loaded(folder, rows), {}))
+    return opened(every_figure.pages(loaded(folder, rows)))
 
 
 def sure(one: Measurement) -> Measurement:

@@ -31,7 +31,7 @@ class Drawn:
 
 
 def figures(run: DeviceRun) -> dict[str, Captioned]:
-    return opened(pages(run, declared_of(run)))
+    return opened(pages(dataclasses.replace(run, sweeps=declared_of(run))))
 
 
 def drawn(folder: Path, machine: Machine) -> Drawn:

@@ -1,5 +1,6 @@
 """The staircase and what it is drawn beside: every row a point, every step where tiles and waves say."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_sweep_asks_for_it(waves: DeviceRun) -> None:
         Section("n", kind="quantization"),
         Section("n", panels=("dtype",), quantity="duration"),
     ]
-    stems = opened(pages(waves, {"gemm/waves": TILES}))
+    stems = opened(pages(dataclasses.replace(waves, sweeps={"gemm/waves": TILES})))
     assert [stem for stem in stems if stem.startswith("gemm/waves")] == [
         "gemm/waves-quantization",
         "gemm/waves-quantization-2",

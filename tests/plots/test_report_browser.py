@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.store.parquet import read_rows, read_sweeps
 from plots.__main__ import app
 from tests.bench.fleet_made import gpus
 from tests.bench.fleet_made import written as fleet_written
 from tests.drawing import covering, is_deep, run_seed
 from tests.plots.browser import LOOKS, Browsing
-from tests.plots.report_made import CORE, column, content, few, written
+from tests.plots.report_made import CORE, column, content, few, read, written
 from tests.plots.synthetic import H100, H200
 from tests.plots.test_rules_figure import RULES_OF
 
@@ -41,10 +40,9 @@ def reported(page: Path, *results: Path) -> Path:
 
 def of_run(folder: Path) -> Path:
     (committed,) = CORE.rglob("*.parquet")
-    every = read_rows(committed)
-    rows = [row for row in every if is_deep() or row.role != "measurement" or row.sweep in OPENED]
-    (sweeps,) = read_sweeps([committed]).values()
-    return reported(folder / "run.html", written(folder / "run.parquet", rows, dict(sweeps)))
+    (run,) = read(committed)
+    rows = [row for row in run.rows if is_deep() or row.role != "measurement" or row.sweep in OPENED]
+    return reported(folder / "run.html", written(folder / "run.parquet", rows, dict(run.sweeps)))
 
 
 def of_devices(folder: Path) -> Path:
