@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from bench.device.datasheet import Datasheet
 
+    Forests = dict[str, tuple["_Forest", pd.DataFrame]]
+    """GPU -> what the timings of all others tell of it, and what GPUs left out in turn were off by."""
+
 CALIBRATING = 64
 """Rows of one operator, GPU and source that calibrate at most; of fewer than twice as many, a quarter."""
 LEAST_ROWS = 16
@@ -87,6 +90,10 @@ class Pool:
     def _operators(self) -> dict[tuple[str, str], OperatorPool]:
         return {}
 
+    @cached_property
+    def _forests(self) -> dict[tuple[str, str], Forests]:
+        return {}
+
     def of(self, operator: str, implementation: str) -> OperatorPool:
         """What it knows of one operator by one implementation.
 
@@ -98,7 +105,8 @@ class Pool:
             alike = self.rows["implementation"].eq(implementation) | (operator in PRODUCTS)
             rows = with_parameters(self.rows[kin & alike])
             own = (rows["operator"] == operator) & (rows["implementation"] == implementation)
-            known = OperatorPool(self, rows[own], rows)
+            family = operator, "" if operator in PRODUCTS else implementation
+            known = OperatorPool(self, rows[own], rows, self._forests.setdefault(family, {}))
             self._operators[operator, implementation] = known
         return known
 
@@ -111,16 +119,13 @@ class OperatorPool:
     rows: pd.DataFrame
     family: pd.DataFrame
     """Its rows, and those of the operators and implementations that it learns from too."""
+    forests: Forests
+    """Those that its family grows, which other implementations of a product share."""
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of all that it learns from."""
         return Vocabulary.of(self.family)
-
-    @cached_property
-    def _forests(self) -> dict[str, tuple[_Forest, pd.DataFrame]]:
-        """GPU -> what the timings of all others tell of it, and what GPUs left out in turn were off by."""
-        return {}
 
     def own(self, wanted: Datasheet) -> pd.DataFrame:
         """The rows of this GPU."""
@@ -138,11 +143,11 @@ class OperatorPool:
         others = self.others(wanted)
         if not len(others):
             return None
-        if wanted.name not in self._forests:  # runs of one GPU ask for the same
+        if wanted.name not in self.forests:  # runs of one GPU ask for the same
             known = self.pool.reached.without(wanted.match)
             off = self._left_out(others, known, wanted)
-            self._forests[wanted.name] = _Forest.of(self, others, known, wanted), off
-        forest, off = self._forests[wanted.name]
+            self.forests[wanted.name] = _Forest.of(self, others, known, wanted), off
+        forest, off = self.forests[wanted.name]
         prediction = forest.predict(rows, wanted)
         halves = {
             dtype: _quantile((of["log"].abs() / of["scale"]).to_numpy(), of["weight"].to_numpy())
