@@ -65,12 +65,18 @@ def _verdicts(find: Find, paths: Sequence[Path]) -> tuple[list[JudgedClaim], lis
 
 def _apart(results: Sequence[Path], left_out: Say) -> list[list[Path]]:
     """The files in parts that are judged apart (`_together`): all rows of all sources fill the memory."""
-    parts: dict[tuple[str, str], list[Path]] = {}
+    parts: dict[tuple[str, ...], list[Path]] = {}
+    apart = True
     for path, table in tables(results, left_out, (*_RUN, "source", "timed_by")):
         runs = table.group_by(list(_RUN), use_threads=False).aggregate([]).to_pylist()
+        apart = apart and len({run["device"] for run in runs}) == 1
         alone = len(runs) == 1 and not table["source"].null_count and not table["timed_by"].null_count
-        parts.setdefault((runs[0]["device"], runs[0]["run_id"]) if alone else ("", ""), []).append(path)
-    return [parts[key] for key in sorted(parts)]
+        parts.setdefault((runs[0]["device"], runs[0]["run_id"] if alone else ""), []).append(path)
+    if apart:
+        return [parts[key] for key in sorted(parts)]
+    # A file of several devices is one part with all that is not judged alone.
+    together = [path for (_, run_id), paths in parts.items() if not run_id for path in paths]
+    return [together, *(parts[key] for key in sorted(parts) if key[1])]
 
 
 def judged_rows(runs: Sequence[DeviceRun], remark: Say) -> list[JudgedClaim]:

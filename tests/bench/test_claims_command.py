@@ -251,6 +251,25 @@ def test_the_committed_verdicts_by_rule_are_those_of_the_committed_rows() -> Non
 
 
 @pytest.mark.usefixtures("one_sweep")
+@pytest.mark.parametrize("others", [[], ["another"]], ids=["of one device each", "one of two devices"])
+def test_files_of_a_device_are_judged_together_whatever_else_one_of_them_holds(
+    tmp_path: Path, others: list[str]
+) -> None:
+    for name, first, devices in (("a", 4000, ["d", *others]), ("b", 4032, ["d"])):
+        sizes = range(first, first + 32)
+        facts = {"source": "somebody", "sweep": "gemm/aligned_k", "run_id": name}
+        rows = [
+            each
+            for device in devices
+            for each in again((timed(1e-6 * k, k=k) for k in sizes), **facts, device=device)
+        ]
+        write(tmp_path / f"{name}.parquet", rows, {})
+    judged = verdicts([tmp_path], kernels.problem, ignore, ignore)
+    (of_pairs,) = [each for each in judged if each.device == "d" and each.claim.id == "MM-01"]
+    assert of_pairs.effect is not None and of_pairs.effect.lines == 8 and of_pairs.runs == ("a", "b")
+
+
+@pytest.mark.usefixtures("one_sweep")
 def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> None:
     result(tmp_path)
     foreign(tmp_path, 1, 8)
