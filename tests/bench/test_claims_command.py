@@ -255,7 +255,7 @@ def test_the_committed_verdicts_by_rule_are_those_of_the_committed_rows() -> Non
 def test_files_of_a_device_are_judged_together_whatever_else_one_of_them_holds(
     tmp_path: Path, others: list[str]
 ) -> None:
-    for name, first, devices in (("a", 4000, ["d", *others]), ("b", 4032, ["d"])):
+    for name, first, devices in (("a", 4000, [*others, "d"]), ("b", 4032, ["d"])):
         sizes = range(first, first + 32)
         facts = {"source": "somebody", "sweep": "gemm/aligned_k", "run_id": name}
         rows = [
