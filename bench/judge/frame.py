@@ -39,7 +39,7 @@ from bench.judge.columns import Columns
 from bench.judge.flags import OVERHEAD, SUSPECT, flags, surely_above_roof
 from bench.judge.within_run import WithinRun, within_run
 from bench.judge.work_class import told_apart
-from bench.model.bound import bounds
+from bench.model.bound import bounds, cached_share
 from bench.model.calibrated_runs import Known
 from bench.model.ceilings import Ceilings, condition
 from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured
@@ -333,10 +333,14 @@ def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
-    # A warm row is compared with the cache that held its data, as far as one did.
+    # A warm row is compared with the cache that held its data, as far as one did ...
     warm = (frame["cache"] == "warm") & frame["of_roof"].notna()
-    shares = [reached(row, run.roof_of(row)) for row in itertools.compress(run.rows, warm)]
-    frame.loc[warm, "of_roof"] = np.array(shares, dtype=float)
+    told = warm & frame["condition"].isin([of for of in frame["condition"].unique() if run.roof(of).cached])
+    shares = [reached(row, run.roof_of(row)) for row in itertools.compress(run.rows, told)]
+    frame.loc[told, "of_roof"] = np.array(shares, dtype=float)
+    # ... of which memory's roof says nothing, where that of the cache was not measured.
+    unknown = warm & ~told & (frame["limiter"] == "memory") & (cached_share(frame) > 0)
+    frame.loc[unknown, "of_roof"] = np.nan
 
 
 def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:

@@ -56,6 +56,19 @@ def bound_text(bound_by: str) -> str:
     return f"bound by {bound_by}" if bound_by else "bound not known"
 
 
+def cached_share(rows: pd.DataFrame) -> Floats:
+    """The share of their data that launches find in the last-level cache, 0 to 1 [n]."""
+    warm = ((rows["cache"] == "warm") & ~rows["flushed"].fillna(False).astype(bool)).to_numpy()
+    cache_byte = np.maximum(rows["cache_byte"].to_numpy(dtype=np.float64), 1.0)
+    held: Floats = resident(_working_set(rows) / cache_byte, 1.0)
+    held[~warm] = 0.0
+    return held
+
+
+def _working_set(rows: pd.DataFrame) -> Floats:
+    return rows["ring_byte"].astype(float).fillna(rows["byte"]).to_numpy(dtype=np.float64)
+
+
 def _terms(
     rows: pd.DataFrame, arithmetic: str, dtype: str, ceilings: Ceilings, sheet: Datasheet | None
 ) -> Floats:
@@ -70,10 +83,8 @@ def _terms(
         stated = sheet.bandwidth_byte_per_s if sheet else None
         second_per_byte = np.full_like(byte, 1.0 / stated if stated else np.nan)
     moving = np.where(byte > 0, byte * second_per_byte, 0.0)
-    working_set = rows["ring_byte"].astype(float).fillna(rows["byte"]).to_numpy(dtype=np.float64)
-    warm = ((rows["cache"] == "warm") & ~rows["flushed"].fillna(False).astype(bool)).to_numpy()
-    cache_byte = np.maximum(rows["cache_byte"].to_numpy(dtype=np.float64), 1.0)
-    held = np.where(warm, resident(working_set / cache_byte, 1.0), 0.0)
+    working_set = _working_set(rows)
+    held = cached_share(rows)
     rate = ceilings.cached_byte_per_s(working_set)
     if rate is None:  # then memory's time is an upper end of the cache's
         in_cache, in_memory = (np.where(held > 0, moving, 0.0), np.where(held > 0, 0.0, moving))

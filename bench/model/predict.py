@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -222,18 +221,6 @@ def completed(ceilings: Ceilings, rows: Iterable[Measurement]) -> Ceilings:
     return replace(ceilings, bandwidth_byte_per_s=bandwidth, launch_s=launch_s)
 
 
-def cached_share(row: Measurement) -> float:
-    """The share of a row's data that its launches find in the last-level cache, 0 to 1."""
-    if row.cache != "warm" or row.flushed:
-        return 0.0
-    return _resident(row.ring_byte or row.byte, max(row.cache_byte, 1))
-
-
-@lru_cache(maxsize=1 << 16)  # asked several times of each row, and many rows are of one size
-def _resident(byte: float, cache_byte: float) -> float:
-    return float(resident(byte, cache_byte))
-
-
 def reached(row: Measurement, ceilings: Ceilings) -> float | None:
     """The share of the roof that a row reached: L1's, but for what the cache held.
 
@@ -243,9 +230,11 @@ def reached(row: Measurement, ceilings: Ceilings) -> float | None:
     roof = calibrated_row(row, ceilings)
     if roof is None or ceilings.launch_s is None:
         return None
-    inside = cached_share(row)
+    working_set = row.ring_byte or row.byte
+    warm = row.cache == "warm" and not row.flushed
+    inside = float(resident(working_set, max(row.cache_byte, 1))) if warm else 0.0
     byte, write_share = row_traffic(row)
-    rate = ceilings.cached_byte_per_s(row.ring_byte or row.byte)
+    rate = ceilings.cached_byte_per_s(working_set)
     per_byte_s = ceilings.second_per_byte(write_share)
     if inside and rate is None and roof.bound_by == "memory":
         return None
