@@ -60,13 +60,11 @@ def cached_share(rows: pd.DataFrame) -> Floats:
     """The share of their data that launches find in the last-level cache, 0 to 1 [n]."""
     warm = ((rows["cache"] == "warm") & ~rows["flushed"].fillna(False).astype(bool)).to_numpy()
     cache_byte = np.maximum(rows["cache_byte"].to_numpy(dtype=np.float64), 1.0)
-    held: Floats = resident(_working_set(rows) / cache_byte, 1.0)
-    held[~warm] = 0.0
-    return held
+    return np.where(warm, resident(_working_set(rows) / cache_byte, 1.0), 0.0)
 
 
 def _working_set(rows: pd.DataFrame) -> Floats:
-    return rows["ring_byte"].astype(float).fillna(rows["byte"]).to_numpy(dtype=np.float64)
+    return np.asarray(rows["ring_byte"].astype(float).fillna(rows["byte"]), dtype=np.float64)
 
 
 def _terms(
