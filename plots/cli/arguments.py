@@ -111,8 +111,8 @@ def load_runs(
     that another run calibrates. UserError if no row has a time, unless runs may be `untimed`.
     """
     units = say if one_unit else None
-    left = lambda sentence: say(f"left out: {sentence}")  # noqa: E731
-    runs = load(results, find_datasheet, left, calibrate_by or (), units, untimed)
+    by = calibrate_by or ()
+    runs = load(results, find_datasheet, lambda why: say(f"left out: {why}"), by, units, untimed)
     for run in runs:
         if run.calibrating:
             say(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
