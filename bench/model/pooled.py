@@ -250,7 +250,7 @@ class _Forest:
         at, base = _features(operator, rows, known)
         left = np.log(rows["median_s"].to_numpy(dtype=float) / base)
         counts = rows.groupby("device_name")["median_s"].transform("size")
-        like = rows["device_name"].map(lambda name: _like(sheets[name], wanted))
+        like = rows["device_name"].map({name: _like(sheet, wanted) for name, sheet in sheets.items()})
         weights = (like / np.sqrt(counts)).to_numpy(dtype=float)
         trees = grown(at.to_numpy(), left, weights)
         _, disagreement = _mean_and_deviation(trees, at.to_numpy())

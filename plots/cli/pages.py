@@ -43,7 +43,7 @@ def report(
     from plots.report import page
 
     with stages() as say:
-        shown = page.joined(_devices(results, say))
+        shown = page.joined(_devices(results, _parts(results, say), say))
         runs = shown.runs
         of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
         file = to or figures() / of / "report.html"
@@ -73,16 +73,24 @@ def site(
     whole = any(imported.rglob("*.parquet"))
     public = [imported] if whole else [reference / "public", reference / "engines"]
     with stages() as say:
+        results = results or [*public, reference / "core"]
+        parts = _parts(results, say)
         with writing("the site"):
             index.begin(to)
-            of_device = partial(index.write_device, to)
-            devices = _devices(results or [*public, reference / "core"], say, of_device)
+            devices = _devices(results, parts, say, partial(index.write_device, to))
             size, count = index.write(devices, to)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
+def _parts(results: Sequence[Path], say: Callable[[str], object]) -> tuple[list[list[Path]], int]:
+    """`by_device` of the newest files."""
+    say("reading results")
+    return by_device(file for path in results for file in newest(path))
+
+
 def _devices(
     results: Sequence[Path],
+    files: tuple[list[list[Path]], int],
     say: Callable[[str], object],
     then: Callable[[Shown], Shown] | None = None,
 ) -> Iterator[Shown]:
@@ -93,8 +101,7 @@ def _devices(
     """
     from plots.report import page
 
-    say("reading results")
-    parts, timed = by_device([file for path in results for file in newest(path)])
+    parts, timed = files
     one_page = None if len(parts) == 1 else page.without_rows
     of_part = partial(_of_part, results, 0 if then else timed, then or one_page)
     made = {}

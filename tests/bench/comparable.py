@@ -25,7 +25,7 @@ from bench.judge.comparison_side import Bound
 from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
-from tests.bench.rows import again, stored
+from tests.bench.rows import again, lasting, stored
 from tests.our_sweeps import role
 
 GPU: dict[str, Any] = {
@@ -34,6 +34,9 @@ GPU: dict[str, Any] = {
 }
 CPU: dict[str, Any] = {"governor": "performance"}
 """Columns of a row, by the kind of device."""
+LIBRARY = GPU | {"implementation": "aten"}
+KNOWN = 10
+"""Runs of a device after which its own noise between runs is known."""
 
 Floats = npt.NDArray[np.float64]
 BYTE = 10**8
@@ -259,3 +262,13 @@ def shares(
         found = compare(runs_of(before), runs_of(after))
         counts.update(one.verdict for one in found.of(*JUDGED) if role(one.case.sweep) == "measurement")
     return Shares(counts)
+
+
+def slowed(one: Measurement, factor: float, ceilings: float = 1.0) -> Measurement:
+    """So many times as long as the case or the ceiling took."""
+    return lasting(one, factor if one.role == "measurement" else ceilings)
+
+
+def verdicts(found: Comparison) -> set[tuple[str, str]]:
+    """Verdicts and reasons of the cases that are no ceilings."""
+    return {(one.verdict, one.reason) for one in found.cases if one.role == "measurement"}

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,6 @@ from bench.__main__ import app
 from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
-from bench.runner import custom_kernel as checking
 from bench.runner import supervisor, worker_process
 from bench.runner.custom_kernel import Untimed, checked_kernels, kernel_of
 from bench.runner.supervisor import WorkerSupervisor
@@ -287,11 +286,9 @@ def test_a_kernel_that_names_no_function_is_refused(
         kernel_of(text, kernels.problem("softmax"))
 
 
-def run_of(
-    kernel: str, results: Path, *more: str, length: str = "64", dtype: str = "float32"
-) -> tuple[Any, list[Any]]:
+def run_of(kernel: str, results: Path, *more: str, length: str = "64") -> tuple[Any, list[Any]]:
     """What a run of this kernel beside the library says, and its rows."""
-    words = ["run", "softmax", "rows=64", f"length={length}", f"dtype={dtype}", "--bench-device", "cpu"]
+    words = ["run", "softmax", "rows=64", f"length={length}", "--bench-device", "cpu"]
     words += ["--kernel", kernel]
     words += ["--bench-budget", "inf", "--bench-precision", "99%", "--bench-results", str(results)]
     done = CliRunner().invoke(app, [*words, *more])
@@ -412,15 +409,6 @@ NOT_TIMED = (
 )
 
 
-@pytest.fixture(scope="module")
-def interpreter(device: Device) -> Iterator[WorkerSupervisor]:
-    """A worker that interprets, one for several kernels."""
-    with closing(WorkerSupervisor(device, interprets=True)) as made:
-        made.started()
-        yield made
-
-
-@pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize(
     ("kernel", "interpret", "dtype", "code", "says"),
     [
@@ -431,22 +419,13 @@ def interpreter(device: Device) -> Iterator[WorkerSupervisor]:
     ],
 )
 def test_a_triton_kernel_is_checked_without_a_gpu_and_never_timed(
-    kernel: str,
-    interpret: str,
-    dtype: str,
-    code: int,
-    says: str,
-    tmp_path: Path,
-    interpreter: WorkerSupervisor,
-    monkeypatch: pytest.MonkeyPatch,
+    kernel: str, interpret: str, dtype: str, code: int, says: str, tmp_path: Path
 ) -> None:
-    """As in an environment with TRITON_INTERPRET, which would have this process interpret, too."""
     pytest.importorskip("triton")
-    monkeypatch.setattr(checking, "os", SimpleNamespace(environ={"TRITON_INTERPRET": interpret}))
-    monkeypatch.setattr(checking, "WorkerSupervisor", lambda _, interprets: interpreter)
-    monkeypatch.setattr(checking, "closing", nullcontext)
     (tmp_path / "mine.py").write_text(TRITON)
-    done, _ = run_of(f"{tmp_path / 'mine.py'}:{kernel}", tmp_path / "r", dtype=dtype)
+    words = ["run", "softmax", "rows=64", "length=64", f"dtype={dtype}", "--bench-device", "cpu"]
+    words += ["--kernel", f"{tmp_path / 'mine.py'}:{kernel}", "--bench-results", str(tmp_path / "r")]
+    done = CliRunner().invoke(app, words, env={"TRITON_INTERPRET": interpret})
     assert done.exit_code == code, done.output
     assert re.search(says, " ".join(f"{done.output} {done.exception}".split())), done.output
     assert not list((tmp_path / "r").rglob("*.parquet"))

@@ -366,3 +366,5 @@ def test_a_site_is_an_index_over_reports_and_deletes_nothing_else(tmp_path: Path
     assert not (site / "nvidia-h200.html").exists()
     done = invoke("site", *files, "-o", tmp_path)
     assert done.exit_code == 2 and "no site of ours" in done.stderr and files[0].is_file()
+    done = invoke("site", tmp_path / "mistyped.parquet", "-o", site)
+    assert done.exit_code == 2 and "no such file" in done.stderr and (site / "index.html").is_file()
